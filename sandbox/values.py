@@ -1,0 +1,199 @@
+"""The values that travel through the sandbox, with every default and unit. All are frozen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+DEFAULT_TIMEOUT_S = 30.0
+MAX_TIMEOUT_S = 86_400.0
+DEFAULT_LIMIT_BYTES = 1 << 20
+DEFAULT_READ_LIMIT_BYTES = 8 << 20
+GRACE_S = 1.0
+"""How long a process has between one signal and the next, harder one."""
+
+StreamName = Literal["stdout", "stderr"]
+OnOutput = Callable[[StreamName, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PtySize:
+    """Size of a terminal in character cells."""
+
+    columns: int = 80
+    rows: int = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnRequest:
+    """One program to start. What a backend gets; it adds no meaning of its own.
+
+    argv    the program and its arguments, run as given, looked up in the place's PATH
+    env     set on top of the environment that the place gives to every program
+    pty     a terminal of this size, or None: three pipes
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    pty: PtySize | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read gave. With a terminal, everything is `stdout`. `eof` is final."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    eof: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest:
+    """One command to run to its end.
+
+    command      text: run by bash where the place has it, else by sh; a list: run as given
+    cwd          None: the sandbox's working directory; relative: below it
+    env          set on top of the sandbox's environment, for this command alone
+    stdin        None: /dev/null; bytes: these, then end of file
+    timeout_s    seconds; 0 or less: the default of 30; more than 86,400 is a RequestError
+    limit_bytes  how much of each stream is kept, head and tail; 0 or less: the default of 1 MiB
+    on_output    called with each piece as it arrives, before it is cut; blocks the command if it blocks
+    cancel       set by the caller to end the call; looked at before the timeout
+    """
+
+    command: str | Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+    on_output: OnOutput | None = None
+    cancel: threading.Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One captured stream: its head and its tail, and how many bytes were dropped between them."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    dropped_bytes: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """Head and tail joined; the whole stream when nothing was dropped."""
+        return self.head + self.tail
+
+    @property
+    def text(self) -> str:
+        """As text: undecodable bytes become U+FFFD, and a line tells of dropped bytes."""
+        if not self.dropped_bytes:
+            return self.data.decode("utf-8", "replace")
+        head = self.head.decode("utf-8", "replace")
+        tail = self.tail.decode("utf-8", "replace")
+        return f"{head}\n[... {self.dropped_bytes} bytes dropped ...]\n{tail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivor:
+    """A process that was told to die and did not, or could not be told."""
+
+    pid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """How a command ended.
+
+    exit_code   as a shell gives it: 0 to 255, 128+n for signal n, 127 for a program that is not there
+    timed_out   killed for exceeding this request's timeout, and nothing else
+    survivors   what the kill could not end; empty unless something was killed
+    """
+
+    exit_code: int
+    stdout_output: Output
+    stderr_output: Output
+    timed_out: bool = False
+    duration_s: float = 0.0
+    survivors: tuple[Survivor, ...] = ()
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text (see `Output.text`)."""
+        return self.stdout_output.text
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text (see `Output.text`)."""
+        return self.stderr_output.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellResult:
+    """How one command in a named shell ended, or how far it has come.
+
+    exit_code   None while the command still runs (`running`), else as in ExecResult
+    output      what it printed on the terminal, in the order it printed it
+    cwd         the shell's working directory afterwards ("" if unknown)
+    timed_out   interrupted for exceeding the timeout
+    running     left running on purpose; `poll` gives the rest
+    ended       the shell itself is gone; the next use of the name opens a new one
+    notice      words for a person: what happened to the shell, if something did
+    """
+
+    exit_code: int | None
+    captured: Output
+    cwd: str = ""
+    timed_out: bool = False
+    running: bool = False
+    ended: bool = False
+    notice: str = ""
+    duration_s: float = 0.0
+    survivors: tuple[Survivor, ...] = ()
+
+    @property
+    def output(self) -> str:
+        """The output as text (see `Output.text`)."""
+        return self.captured.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """One entry of a directory. `kind` is that of the entry itself: links are not followed."""
+
+    name: str
+    kind: Literal["file", "directory", "link", "other"]
+    size_bytes: int
+    mode: int
+    modified_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the monotonic clock, and the caller's cancel event: how long may I still wait?"""
+
+    at_s: float
+    cancel: threading.Event | None = None
+
+    @classmethod
+    def after(cls, seconds: float, cancel: threading.Event | None = None) -> Deadline:
+        """The moment that many seconds from now."""
+        return cls(time.monotonic() + seconds, cancel)
+
+    def remaining_s(self) -> float:
+        """Seconds left; never negative."""
+        return max(0.0, self.at_s - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the moment has come."""
+        return time.monotonic() >= self.at_s
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller cancelled."""
+        return self.cancel is not None and self.cancel.is_set()

@@ -1,0 +1,1 @@
+"""The places: one file each, bytes and verbs only."""

@@ -1,0 +1,322 @@
+"""One program to its end: start, input, output, deadline, and the end of its whole tree."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox import shell
+from sandbox.backend import Backend, Process
+from sandbox.errors import BackendError, Cancelled, NotADirectory, NotFound, PermissionDenied, RequestError
+from sandbox.output import Keeper
+from sandbox.values import (
+    DEFAULT_LIMIT_BYTES,
+    DEFAULT_TIMEOUT_S,
+    GRACE_S,
+    MAX_TIMEOUT_S,
+    Chunk,
+    Deadline,
+    ExecRequest,
+    ExecResult,
+    SpawnRequest,
+    StreamName,
+    Survivor,
+)
+
+START_TIMEOUT_S = 30.0
+"""How long a place may take to start a shell; not charged to the command's own timeout."""
+_WAIT_MIN_S = 0.005
+_WAIT_MAX_S = 0.25
+_CANCEL_WAIT_S = 0.05
+# A child in the background may hold the pipes for ever: after the command itself has ended, only what
+# is already under way is read.
+_DRAIN_QUIET_S = 0.1
+_DRAIN_MAX_S = 2.0
+_MARKER = "CODERIG_EXEC"
+
+
+class Executor:
+    """Runs commands on one backend. Thread-safe: it only remembers which shell the place has."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._shell: str | None = None
+
+    def run(self, request: ExecRequest, *, cwd: str | None, env: Mapping[str, str]) -> ExecResult:
+        """Run one request to its end; `cwd` and `env` are already complete. See ExecRequest, ExecResult.
+
+        Raises RequestError before anything ran, NotFound or NotADirectory if the working directory
+        cannot be entered (nothing ran), Cancelled after the tree was killed, BackendError with the
+        output so far."""
+        timeout_s = checked_timeout(request.timeout_s)
+        marker = secrets.token_hex(12)
+        line = shell.launch_line(
+            request.command, cwd=cwd, env={**env, _MARKER: marker}, has_stdin=request.stdin is not None
+        )
+        token = secrets.token_hex(12)
+        process = self._backend.spawn(SpawnRequest(argv=shell.launcher_argv(self._shell, token)))
+        call = _Call(self._backend, process, request, f"{_MARKER}={marker}")
+        try:
+            started = call.start(token, line)
+            self._shell = started.shell
+            if started.cwd_error is not None:
+                raise cwd_failure(str(cwd), started.cwd_error)
+            return call.finish(timeout_s)
+        except BackendError as error:
+            error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
+            raise
+        finally:
+            process.close()
+
+
+def checked_timeout(timeout_s: float) -> float:
+    """The timeout to use: the default for 0 or less; RequestError for what is not a sane number."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or timeout_s != timeout_s:
+        raise RequestError(f"timeout_s must be a number of seconds, not {timeout_s!r}")
+    if timeout_s > MAX_TIMEOUT_S:
+        raise RequestError(f"timeout_s is {timeout_s:g}; at most {MAX_TIMEOUT_S:g} seconds are allowed")
+    return float(timeout_s) if timeout_s > 0 else DEFAULT_TIMEOUT_S
+
+
+def cwd_failure(cwd: str, said: str) -> Exception:
+    """The error for a working directory that a shell could not enter; nothing ran."""
+    if "ermission denied" in said:
+        return PermissionDenied("enter working directory", cwd, "permission denied; nothing was run")
+    if "ot a directory" in said:
+        return NotADirectory("enter working directory", cwd, "not a directory; nothing was run")
+    return NotFound("enter working directory", cwd, "no such directory; nothing was run")
+
+
+@dataclass
+class _Call:
+    backend: Backend
+    process: Process
+    request: ExecRequest
+    marker: str
+    pid: int = 0
+    started_s: float = 0.0
+    keepers: dict[StreamName, Keeper] = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit = self.request.limit_bytes
+        limit = limit if limit > 0 else DEFAULT_LIMIT_BYTES
+        self.keepers = {"stdout": Keeper(limit), "stderr": Keeper(limit)}
+
+    def kept(self, stream: StreamName) -> bytes:
+        return self.keepers[stream].take().data
+
+    def start(self, token: str, line: bytes) -> shell.Started:
+        """Hand the command over and wait until it begins."""
+        reader = shell.StartReader(token)
+        deadline = Deadline.after(START_TIMEOUT_S + len(line) / 100_000, self.request.cancel)
+        self._feed(line)
+        while True:
+            if deadline.cancelled:
+                raise Cancelled("cancelled before the command began")
+            if deadline.passed:
+                raise BackendError(f"no shell started within {START_TIMEOUT_S:g} s; it said {reader.unread!r}")
+            chunk = self.process.read(min(_CANCEL_WAIT_S, deadline.remaining_s()))
+            if chunk.stderr:
+                self._take(Chunk(stderr=chunk.stderr))
+            found = reader.feed(chunk.stdout)
+            if found is not None:
+                started, rest = found
+                self.pid = started.pid
+                self.started_s = time.monotonic()
+                if started.cwd_error is None:
+                    self._take(Chunk(stdout=rest))
+                return started
+            if chunk.eof:
+                said = (reader.unread + self.kept("stderr")).decode("utf-8", "replace").strip()
+                raise BackendError(f"the place has no usable shell: {said[-500:] or 'sh ended at once'}")
+
+    def _feed(self, line: bytes) -> None:
+        """Write the launch line and the input; by a thread if the pipe does not take it at once."""
+        stdin = self.request.stdin
+        data = memoryview(line + (stdin or b""))
+        data = data[self.process.write(bytes(data[:65_536]), 0) :]
+        if not data:
+            if stdin is not None:
+                self.process.close_stdin()
+            return
+        threading.Thread(
+            target=_feed_rest, args=(self.process, data, stdin is not None), daemon=True, name="coderig-stdin"
+        ).start()
+
+    def finish(self, timeout_s: float) -> ExecResult:
+        """Read until the command has ended, or end it."""
+        deadline = Deadline(self.started_s + timeout_s, self.request.cancel)
+        wait_s = _WAIT_MIN_S
+        while True:
+            if deadline.cancelled:
+                self._kill()
+                raise Cancelled("cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr"))
+            if deadline.passed and self.process.poll() is None:
+                survivors = self._kill()
+                return self._result(self.process.poll(), timed_out=True, survivors=survivors)
+            chunk = self.process.read(self._bounded(wait_s, deadline))
+            self._take(chunk)
+            if chunk.eof:
+                return self._result(self._wait(deadline))
+            if chunk.stdout or chunk.stderr:
+                wait_s = _WAIT_MIN_S
+                continue
+            wait_s = min(wait_s * 2, _WAIT_MAX_S)
+            if self.process.poll() is not None:
+                self._drain()
+                return self._result(self.process.poll())
+
+    def _bounded(self, wait_s: float, deadline: Deadline) -> float:
+        cap = _CANCEL_WAIT_S if deadline.cancel is not None else wait_s
+        return min(wait_s, cap, deadline.remaining_s())
+
+    def _take(self, chunk: Chunk) -> None:
+        for name, data in (("stdout", chunk.stdout), ("stderr", chunk.stderr)):
+            if data:
+                stream: StreamName = "stdout" if name == "stdout" else "stderr"
+                self.keepers[stream].feed(data)
+                if self.request.on_output is not None:
+                    self.request.on_output(stream, data)
+
+    def _wait(self, deadline: Deadline) -> int | None:
+        """The streams are closed; the program may go on, or its status be a moment behind."""
+        pause_s = 0.0005
+        while (status := self.process.poll()) is None:
+            if deadline.cancelled or deadline.passed:
+                return None
+            time.sleep(min(pause_s, deadline.remaining_s()))
+            pause_s = min(pause_s * 2, _CANCEL_WAIT_S)
+        return status
+
+    def _drain(self) -> None:
+        until = Deadline.after(_DRAIN_MAX_S)
+        while not until.passed:
+            chunk = self.process.read(_DRAIN_QUIET_S)
+            self._take(chunk)
+            if chunk.eof or not (chunk.stdout or chunk.stderr):
+                return
+
+    def _kill(self) -> tuple[Survivor, ...]:
+        survivors = end_tree(
+            self.backend, self.pid, marker=self.marker, pump=self._pump, done=lambda: self.process.poll() is not None
+        )
+        self._drain()
+        return survivors
+
+    def _pump(self, timeout_s: float) -> None:
+        """Take output that arrives while the tree is being ended; a full pipe would hold it up."""
+        chunk = self.process.read(timeout_s)
+        self._take(chunk)
+        if chunk.eof:
+            time.sleep(timeout_s)
+
+    def _result(
+        self, status: int | None, *, timed_out: bool = False, survivors: tuple[Survivor, ...] = ()
+    ) -> ExecResult:
+        if status is None and not timed_out:
+            # Only a closed stream with a living program comes here: its time or the caller's patience is over.
+            survivors = self._kill()
+            if self.request.cancel is not None and self.request.cancel.is_set():
+                raise Cancelled("cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr"))
+            status, timed_out = self.process.poll(), True
+        return ExecResult(
+            exit_code=status if status is not None else 137,
+            stdout_output=self.keepers["stdout"].take(),
+            stderr_output=self.keepers["stderr"].take(),
+            timed_out=timed_out,
+            duration_s=time.monotonic() - self.started_s,
+            survivors=survivors,
+        )
+
+
+def _feed_rest(process: Process, data: memoryview, close: bool) -> None:
+    try:
+        while data and process.poll() is None:
+            data = data[process.write(bytes(data[:262_144]), 0.25) :]
+        if close:
+            process.close_stdin()
+    except (BackendError, OSError, ValueError):
+        # The reader of the same process meets the same failure and reports it; ValueError: closed meanwhile.
+        return
+
+
+def end_tree(
+    backend: Backend,
+    pid: int,
+    *,
+    marker: str = "",
+    foreground: bool = False,
+    pump: Callable[[float], None],
+    done: Callable[[], bool],
+    first: str = "TERM",
+) -> tuple[Survivor, ...]:
+    """End a process tree where it runs: the first signal, a grace, then KILL; returns who is left.
+
+    pid    as seen in the place
+    pump   called while waiting, to take output for up to so many seconds
+    done   whether the process itself has ended
+    """
+    sweep = _Sweep(backend, pid, marker, foreground, pump)
+    try:
+        left = sweep.signal(first)
+        grace = Deadline.after(GRACE_S)
+        while left and not grace.passed:
+            pump(min(0.05, grace.remaining_s()))
+            left = sweep.signal("0")
+        for _ in range(5):  # forks may race with a sweep: again, until it finds nobody
+            if not left:
+                break
+            left = sweep.signal("KILL")
+            pump(0.02)
+        settle = Deadline.after(GRACE_S)
+        while (left or not done()) and not settle.passed and not foreground:
+            pump(0.02)
+            left = sweep.signal("0")
+        return left
+    finally:
+        sweep.close()
+
+
+class _Sweep:
+    """A sweep program beside the tree, driven over its input."""
+
+    def __init__(
+        self, backend: Backend, pid: int, marker: str, foreground: bool, pump: Callable[[float], None]
+    ) -> None:
+        self._token = secrets.token_hex(8)
+        self._buffer = b""
+        self._pump = pump
+        argv = shell.sweep_argv(pid, marker=marker, foreground=foreground, token=self._token)
+        self._process = backend.spawn(SpawnRequest(argv=argv))
+        try:
+            self._answer()
+        except BaseException:
+            self._process.close()
+            raise
+
+    def signal(self, name: str) -> tuple[Survivor, ...]:
+        self._process.write(f"{name}\n".encode(), START_TIMEOUT_S)
+        return shell.read_sweep(self._answer()) or ()
+
+    def _answer(self) -> bytes:
+        deadline = Deadline.after(START_TIMEOUT_S)
+        token = self._token.encode()
+        while True:
+            at = self._buffer.find(token)
+            end = self._buffer.find(b"\n", at) if at >= 0 else -1
+            if end >= 0:
+                line, self._buffer = self._buffer[at:end], self._buffer[end + 1 :]
+                return line
+            chunk = self._process.read(0.01)
+            self._buffer += chunk.stdout
+            if chunk.eof or deadline.passed:
+                raise BackendError("the command could not be ended: no shell could be started beside it")
+            if not chunk.stdout:
+                self._pump(0)
+
+    def close(self) -> None:
+        self._process.close_stdin()
+        self._process.close()

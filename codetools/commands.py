@@ -1,0 +1,388 @@
+"""Reads shell text into the simple commands it would run. Pure; nothing is run or expanded.
+
+Parsing is tree-sitter's bash grammar. What the grammar cannot place becomes a *doubt*: a sentence that
+says why the text cannot be known before it runs. Nothing is ever left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+from codetools.quoting import UNKNOWN, decode_ansi_c, in_double_quotes, unquoted
+
+MAX_SOURCE_BYTES = 256 << 10
+"""Longer text is not parsed: it gets a doubt instead."""
+MAX_DEPTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One shell word.
+
+    text     after quotes are removed; unknown pieces are the text UNKNOWN
+    source   as it was written
+    dynamic  some piece is known only at run time, and may even become several words
+    pattern  holds an unquoted wildcard, brace or tilde that the shell would expand
+    """
+
+    text: str
+    source: str = ""
+    dynamic: bool = False
+    pattern: bool = False
+
+    @property
+    def literal(self) -> bool:
+        """Whether `text` is exactly what the program will get."""
+        return not (self.dynamic or self.pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`NAME=value`, on its own or in front of a command. `value` is None for an array."""
+
+    name: str
+    value: Word | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A file that the shell itself opens for a command."""
+
+    access: Literal["read", "write"]
+    target: Word
+
+
+Stdin = Word | Literal["inherited", "pipe", "file"]
+"""Where a command's input comes from; a Word is the text of a heredoc or here-string."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One simple command: its words (the first is the program) and what feeds its input."""
+
+    words: tuple[Word, ...]
+    assignments: tuple[Assignment, ...] = ()
+    stdin: Stdin = "inherited"
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Script:
+    """Everything that a piece of shell text would do, as far as it can be read."""
+
+    commands: list[Command] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    redirects: list[Redirect] = field(default_factory=list)
+    functions: set[str] = field(default_factory=set)
+    doubts: list[str] = field(default_factory=list)
+
+
+def parse_script(source: str) -> Script:
+    """Read shell text. Never raises: what cannot be read is named in `doubts`."""
+    script = Script()
+    try:
+        data = source.encode()
+    except UnicodeEncodeError:
+        script.doubts.append("the command is not valid text")
+        return script
+    if b"\0" in data or len(data) > MAX_SOURCE_BYTES:
+        script.doubts.append(
+            "the command is too long to be read" if b"\0" not in data else "it holds a NUL byte"
+        )
+        return script
+    root = Parser(_language()).parse(data).root_node
+    if root.has_error:
+        script.doubts.append("the command cannot be read as shell text")
+    _Reader(data, script).visit(root, "inherited", 0)
+    return script
+
+
+@cache
+def _language() -> Language:
+    return Language(tree_sitter_bash.language())
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
+_EXPANSIONS = names(
+    "simple_expansion expansion command_substitution arithmetic_expansion process_substitution"
+)
+_WORDS = _EXPANSIONS | names(
+    "word number raw_string ansi_c_string string translated_string concatenation brace_expression"
+    " extglob_pattern regex special_variable_name variable_name test_operator"
+)
+_KNOWN = _WORDS | names(
+    "program list pipeline subshell compound_statement negated_command if_statement elif_clause"
+    " else_clause while_statement for_statement c_style_for_statement case_statement case_item"
+    " do_group function_definition test_command unary_expression binary_expression"
+    " postfix_expression ternary_expression array subscript parenthesized_expression comment"
+    " command command_name variable_assignment variable_assignments declaration_command"
+    " unset_command redirected_statement file_redirect heredoc_redirect herestring_redirect"
+    " heredoc_start heredoc_body heredoc_content heredoc_end file_descriptor string_content"
+)
+_GAPS_ARE_TEXT = {"string", "heredoc_body", "heredoc_redirect", "expansion", "arithmetic_expansion"}
+_BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_READS = {"<", "<&"}
+
+
+class _Reader:
+    """One walk over one tree. Words are read, commands are collected, oddities become doubts."""
+
+    def __init__(self, data: bytes, script: Script) -> None:
+        self.data = data
+        self.script = script
+        self.late_words: dict[int, list[Word]] = {}
+
+    def text(self, node: Node) -> str:
+        return self.data[node.start_byte : node.end_byte].decode()
+
+    def doubt(self, why: str) -> None:
+        if why not in self.script.doubts:
+            self.script.doubts.append(why)
+
+    # -- the walk ---------------------------------------------------------------------------------
+
+    def visit(self, node: Node, stdin: Stdin, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self.doubt("the command is nested too deeply to be read")
+            return
+        if node.is_named and node.type not in _KNOWN:
+            self.doubt(f"the command holds a construct that cannot be read ({node.type})")
+        self._check_gaps(node)
+        self._take(node, stdin)
+        if node.type == "redirected_statement":
+            stdin = self._redirected(node, stdin)
+        for index, child in enumerate(node.children):
+            self.visit(child, self._stdin_of_child(node, child, index, stdin), depth + 1)
+
+    def _take(self, node: Node, stdin: Stdin) -> None:
+        match node.type:
+            case "command":
+                self._command(node, stdin)
+            case "variable_assignment":
+                self.script.assignments.append(self._assignment(node))
+            case "declaration_command" | "unset_command":
+                self._declaration(node, stdin)
+            case "function_definition":
+                self._function(node)
+            case "file_redirect":
+                self._file_redirect(node)
+            case "command_substitution":
+                self._backticks(node)
+
+    def _stdin_of_child(self, node: Node, child: Node, index: int, stdin: Stdin) -> Stdin:
+        if node.type == "pipeline":
+            return stdin if index == 0 else "pipe"
+        if node.type == "heredoc_redirect":
+            return "pipe" if child.type == "pipeline" else "inherited"
+        if node.type == "process_substitution":
+            return "pipe"
+        return stdin
+
+    def _check_gaps(self, node: Node) -> None:
+        """Bytes that no child covers must be blank, or the grammar has skipped something."""
+        if node.type in _GAPS_ARE_TEXT or not node.children:
+            return
+        at = node.start_byte
+        for child in node.children:
+            if not _BLANK.fullmatch(self.data[at : child.start_byte]):
+                self.doubt("the command holds characters that cannot be placed")
+            at = max(at, child.end_byte)
+        if not _BLANK.fullmatch(self.data[at : node.end_byte]):
+            self.doubt("the command holds characters that cannot be placed")
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def _command(self, node: Node, stdin: Stdin) -> None:
+        words: list[Word] = []
+        assignments: list[Assignment] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                assignments.append(self._assignment(child))
+            elif child.type == "herestring_redirect":
+                stdin = self.word(child.named_children[-1])
+            elif child.type == "file_redirect":
+                words += self._extra_targets(child)
+                stdin = "file" if self._operator(child) in _READS else stdin
+            elif child.type == "command_name":
+                words.append(self.word(child.children[0] if child.children else child))
+            elif child.type in _WORDS or (not child.is_named and child.type != "$"):
+                words.append(self.word(child))
+            elif child.type not in {"$", "comment"}:
+                self.doubt("the command holds a construct that cannot be read")
+        words += self.late_words.get(node.id, [])
+        if words:
+            command = Command(tuple(words), tuple(assignments), stdin, self.text(node))
+            self.script.commands.append(command)
+
+    def _declaration(self, node: Node, stdin: Stdin) -> None:
+        words = [self.word(child) for child in node.children if child.type != "variable_assignment"]
+        words += [
+            Word(self.text(c), self.text(c), dynamic=True)
+            for c in node.children
+            if c.type == "variable_assignment"
+        ]
+        self.script.commands.append(Command(tuple(words), (), stdin, self.text(node)))
+
+    def _function(self, node: Node) -> None:
+        name = node.child_by_field_name("name")
+        if name is not None:
+            self.script.functions.add(self.word(name).text)
+
+    def _backticks(self, node: Node) -> None:
+        """Inside backticks a backslash is taken away before the text is read, so it is read again."""
+        text = self.text(node).lstrip()
+        if text.startswith("`") and "\\" in text:
+            inner = re.sub(r"\\([$`\\])", r"\1", text.strip("`"))
+            self.script.doubts.append("backslashes inside backticks cannot be read for certain")
+            merge(self.script, parse_script(inner))
+
+    def _assignment(self, node: Node) -> Assignment:
+        name = node.child_by_field_name("name")
+        value = node.child_by_field_name("value")
+        name_text = self.text(name).split("[")[0] if name is not None else ""
+        if value is None:
+            return Assignment(name_text, Word(""))
+        return Assignment(name_text, None if value.type == "array" else self.word(value))
+
+    # -- redirects --------------------------------------------------------------------------------
+
+    def _redirected(self, node: Node, stdin: Stdin) -> Stdin:
+        """Gather what redirects give to the body: its input, and words that were written after them."""
+        body = node.child_by_field_name("body")
+        late: list[Word] = []
+        for redirect in self._redirects_of(node):
+            if redirect.type == "heredoc_redirect":
+                stdin = self._heredoc(redirect)
+                late += [self.word(c) for c in redirect.named_children if c.type in _WORDS]
+            elif redirect.type == "herestring_redirect":
+                stdin = self.word(redirect.named_children[-1])
+            elif redirect.type == "file_redirect":
+                late += self._extra_targets(redirect)
+                stdin = "file" if self._operator(redirect) in _READS else stdin
+        if late:
+            self._give_late_words(body, late)
+        return stdin
+
+    @staticmethod
+    def _redirects_of(node: Node) -> Iterable[Node]:
+        for child in node.children:
+            if child.type.endswith("_redirect"):
+                yield child
+                if child.type == "heredoc_redirect":
+                    yield from (c for c in child.children if c.type.endswith("_redirect"))
+
+    def _give_late_words(self, body: Node | None, late: list[Word]) -> None:
+        while body is not None and body.type in {
+            "list",
+            "pipeline",
+            "negated_command",
+            "redirected_statement",
+        }:
+            named = [c for c in body.named_children if not c.type.endswith("_redirect")]
+            body = named[-1] if named else None
+        if body is not None and body.type == "command":
+            self.late_words.setdefault(body.id, []).extend(late)
+        else:
+            self.doubt("words after a redirect cannot be placed")
+
+    def _heredoc(self, node: Node) -> Word:
+        start = next((self.text(c) for c in node.children if c.type == "heredoc_start"), "")
+        body = next((c for c in node.children if c.type == "heredoc_body"), None)
+        text = self.text(body) if body is not None else ""
+        quoted = any(mark in start for mark in "'\"\\")
+        live = not quoted and any(mark in text for mark in "$`\\")
+        if live and body is not None and not body.children and re.search(r"\$\(|`|\$\{", text):
+            self.doubt("a heredoc holds something that cannot be placed")
+        return Word(text, text, dynamic=live)
+
+    def _targets(self, node: Node) -> list[Node]:
+        return [c for c in node.named_children if c.type != "file_descriptor"]
+
+    def _extra_targets(self, node: Node) -> list[Word]:
+        """The grammar takes `>out a b` as three targets; the shell takes a and b as arguments."""
+        return [self.word(c) for c in self._targets(node)[1:]]
+
+    def _operator(self, node: Node) -> str:
+        return next((c.type for c in node.children if not c.is_named), "")
+
+    def _file_redirect(self, node: Node) -> None:
+        targets = self._targets(node)
+        if not targets:
+            return
+        target, operator = self.word(targets[0]), self._operator(node)
+        if (
+            operator in {">&", "<&", ">&-", "<&-"}
+            and re.fullmatch(r"\d+-?|-", target.text)
+            and target.literal
+        ):
+            return
+        if targets[0].type == "process_substitution":
+            return
+        if operator in {"<", "<>"}:
+            self.script.redirects.append(Redirect("read", target))
+        if operator != "<":
+            self.script.redirects.append(Redirect("write", target))
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def word(self, node: Node) -> Word:
+        text, dynamic, pattern = self._pieces(node)
+        return Word(text, self.text(node), dynamic, pattern)
+
+    def _pieces(self, node: Node) -> tuple[str, bool, bool]:
+        """(text, dynamic, pattern) of a node in word position."""
+        match node.type:
+            case "word" | "number" | "variable_name" | "test_operator" if not node.children:
+                return unquoted(self.text(node))
+            case "raw_string":
+                return self.text(node)[1:-1], False, False
+            case "ansi_c_string":
+                return *decode_ansi_c(self.text(node)[2:-1]), False
+            case "string" | "translated_string":
+                return self._double_quoted(node)
+            case "concatenation":
+                parts = [self._pieces(child) for child in node.children if child.type != "$"]
+                text = "".join(part[0] for part in parts)
+                gap = sum(c.end_byte - c.start_byte for c in node.children) != node.end_byte - node.start_byte
+                braces = "{" in text and ("," in text or ".." in text)
+                return text, gap or any(p[1] for p in parts), braces or any(p[2] for p in parts)
+            case "brace_expression" | "extglob_pattern" | "regex":
+                return self.text(node), node.child_count > 0 and node.type == "regex", True
+        if not node.is_named and node.child_count == 0:
+            return self.text(node), False, False
+        return UNKNOWN, True, False
+
+    def _double_quoted(self, node: Node) -> tuple[str, bool, bool]:
+        if node.type == "translated_string":
+            node = node.named_children[-1]
+        out: list[str] = []
+        dynamic = False
+        at = node.start_byte + 1
+        for child in node.named_children:
+            if child.type == "string_content":
+                continue
+            out += [in_double_quotes(self.data[at : child.start_byte].decode()), UNKNOWN]
+            dynamic, at = True, child.end_byte
+        out.append(in_double_quotes(self.data[at : node.end_byte - 1].decode()))
+        text = "".join(out)
+        return text, dynamic, False
+
+
+def merge(into: Script, other: Script) -> None:
+    """Add everything that `other` would do."""
+    into.commands += other.commands
+    into.assignments += other.assignments
+    into.redirects += other.redirects
+    into.functions |= other.functions
+    into.doubts += [doubt for doubt in other.doubts if doubt not in into.doubts]

@@ -1,21 +1,21 @@
 """Errors of the sandbox. A command that fails is a result; only a place that fails raises.
 
-    SandboxError
-    ├── RequestError             the caller asked for something that cannot be asked (also a ValueError)
-    ├── BackendError             the place itself failed; output so far is in `.stdout` and `.stderr`
-    │   ├── ConnectionLost       the link broke while something ran: its outcome is unknown
-    │   └── PlaceUnavailable     the place is stopped, paused, gone or was never there
-    ├── Cancelled                the caller's own cancel event was set; the command was killed
-    ├── Closed                   the sandbox or the shell was closed
-    ├── AdoptionRefused          a container of that name exists and may not be used
-    └── FileError                a file operation failed; `.operation` and `.path` as the caller gave them
-        ├── NotFound             (also a FileNotFoundError)
-        ├── AlreadyExists        (also a FileExistsError)
-        ├── PermissionDenied     (also a PermissionError)
-        ├── NotAFile             a directory or a special file where a regular file is needed
-        ├── NotADirectory        (also a NotADirectoryError)
-        ├── TooLarge             over the read limit
-        └── OutsideWorkDir       outside a bound working directory
+SandboxError
+├── RequestError             the caller asked for something that cannot be asked (also a ValueError)
+├── BackendError             the place itself failed; output so far is in `.stdout` and `.stderr`
+│   ├── ConnectionLost       the link broke while something ran: its outcome is unknown
+│   └── PlaceUnavailable     the place is stopped, paused, gone or was never there
+├── Cancelled                the caller's own cancel event was set; the command was killed
+├── Closed                   the sandbox or the shell was closed
+├── AdoptionRefused          a container of that name exists and may not be used
+└── FileError                a file operation failed; `.operation` and `.path` as the caller gave them
+    ├── NotFound             (also a FileNotFoundError)
+    ├── AlreadyExists        (also a FileExistsError)
+    ├── PermissionDenied     (also a PermissionError)
+    ├── NotAFile             a directory or a special file where a regular file is needed
+    ├── NotADirectory        (also a NotADirectoryError)
+    ├── TooLarge             over the read limit
+    └── OutsideWorkDir       outside a bound working directory
 """
 
 from __future__ import annotations

@@ -5,12 +5,21 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandbox import shell
 from sandbox.backend import Backend, Process
-from sandbox.errors import BackendError, Cancelled, NotADirectory, NotFound, PermissionDenied, RequestError
+from sandbox.errors import (
+    BackendError,
+    Cancelled,
+    Closed,
+    NotADirectory,
+    NotFound,
+    PermissionDenied,
+    RequestError,
+)
 from sandbox.output import Keeper
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
@@ -39,11 +48,33 @@ _MARKER = "CODERIG_EXEC"
 
 
 class Executor:
-    """Runs commands on one backend. Thread-safe: it only remembers which shell the place has."""
+    """Runs commands on one backend. Thread-safe."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._shell: str | None = None
+        self._closing = threading.Event()
+        self._active = 0
+        self._changed = threading.Condition()
+
+    def close(self) -> None:
+        """End the commands that run, and start no other. They raise Closed in their callers."""
+        self._closing.set()
+        with self._changed:
+            self._changed.wait_for(lambda: self._active == 0, timeout=5 * GRACE_S)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            if self._closing.is_set():
+                raise Closed("the sandbox is closed")
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
 
     def run(self, request: ExecRequest, *, cwd: str | None, env: Mapping[str, str]) -> ExecResult:
         """Run one request to its end; `cwd` and `env` are already complete. See ExecRequest, ExecResult.
@@ -56,14 +87,18 @@ class Executor:
         line = shell.launch_line(
             request.command, cwd=cwd, env={**env, _MARKER: marker}, has_stdin=request.stdin is not None
         )
+        with self._counted():
+            return self._run(request, line, f"{_MARKER}={marker}", str(cwd), timeout_s)
+
+    def _run(self, request: ExecRequest, line: bytes, marker: str, cwd: str, timeout_s: float) -> ExecResult:
         token = secrets.token_hex(12)
         process = self._backend.spawn(SpawnRequest(argv=shell.launcher_argv(self._shell, token)))
-        call = _Call(self._backend, process, request, f"{_MARKER}={marker}")
+        call = _Call(self._backend, process, request, marker, self._closing)
         try:
             started = call.start(token, line)
             self._shell = started.shell
             if started.cwd_error is not None:
-                raise cwd_failure(str(cwd), started.cwd_error)
+                raise cwd_failure(cwd, started.cwd_error)
             return call.finish(timeout_s)
         except BackendError as error:
             error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
@@ -96,6 +131,7 @@ class _Call:
     process: Process
     request: ExecRequest
     marker: str
+    closing: threading.Event
     pid: int = 0
     started_s: float = 0.0
     keepers: dict[StreamName, Keeper] = field(init=False)
@@ -117,7 +153,9 @@ class _Call:
             if deadline.cancelled:
                 raise Cancelled("cancelled before the command began")
             if deadline.passed:
-                raise BackendError(f"no shell started within {START_TIMEOUT_S:g} s; it said {reader.unread!r}")
+                raise BackendError(
+                    f"no shell started within {START_TIMEOUT_S:g} s; it said {reader.unread!r}"
+                )
             chunk = self.process.read(min(_CANCEL_WAIT_S, deadline.remaining_s()))
             if chunk.stderr:
                 self._take(Chunk(stderr=chunk.stderr))
@@ -151,9 +189,14 @@ class _Call:
         deadline = Deadline(self.started_s + timeout_s, self.request.cancel)
         wait_s = _WAIT_MIN_S
         while True:
+            if self.closing.is_set():
+                self._kill()
+                raise Closed("the sandbox was closed while the command ran; it was ended")
             if deadline.cancelled:
                 self._kill()
-                raise Cancelled("cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr"))
+                raise Cancelled(
+                    "cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr")
+                )
             if deadline.passed and self.process.poll() is None:
                 survivors = self._kill()
                 return self._result(self.process.poll(), timed_out=True, survivors=survivors)
@@ -201,7 +244,11 @@ class _Call:
 
     def _kill(self) -> tuple[Survivor, ...]:
         survivors = end_tree(
-            self.backend, self.pid, marker=self.marker, pump=self._pump, done=lambda: self.process.poll() is not None
+            self.backend,
+            self.pid,
+            marker=self.marker,
+            pump=self._pump,
+            done=lambda: self.process.poll() is not None,
         )
         self._drain()
         return survivors
@@ -217,10 +264,12 @@ class _Call:
         self, status: int | None, *, timed_out: bool = False, survivors: tuple[Survivor, ...] = ()
     ) -> ExecResult:
         if status is None and not timed_out:
-            # Only a closed stream with a living program comes here: its time or the caller's patience is over.
+            # The program closed its streams and lived on until its time or the caller's patience ended.
             survivors = self._kill()
             if self.request.cancel is not None and self.request.cancel.is_set():
-                raise Cancelled("cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr"))
+                raise Cancelled(
+                    "cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr")
+                )
             status, timed_out = self.process.poll(), True
         return ExecResult(
             exit_code=status if status is not None else 137,

@@ -11,6 +11,7 @@ class Keeper:
     """Keeps the first 60 % and the last 40 % of a limit, whatever passes through."""
 
     def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
         self._head_limit = int(limit_bytes * HEAD_SHARE)
         self._tail_limit = limit_bytes - self._head_limit
         self._head = bytearray()

@@ -64,7 +64,7 @@ def _exports(env: Mapping[str, str]) -> str:
 # started before there is a command.
 
 _LAUNCHER = (
-    "printf '%s %s %s\\n' \"$1\" $$ \"${BASH_VERSION:+bash}\"; "
+    'printf \'%s %s %s\\n\' "$1" $$ "${BASH_VERSION:+bash}"; '
     "IFS= read -r cr_line || exit 125; cr_token=$1; set --; cr_nl='\n'; eval \"$cr_line\""
 )
 _FIND_SHELL = (
@@ -89,7 +89,11 @@ def launch_line(
         body = command
     else:
         body = _argv_text(command)
-    enter = f"cd {quote(_as_path(cwd))} 2>&1 || {{ printf '%s cwd\\n' \"$cr_token\"; exit 126; }}; " if cwd else ""
+    enter = (
+        f"cd {quote(_as_path(cwd))} 2>&1 || {{ printf '%s cwd\\n' \"$cr_token\"; exit 126; }}; "
+        if cwd
+        else ""
+    )
     setup = (
         f"{enter}{_exports(env)}printf '%s go\\n' \"$cr_token\"; unset cr_token cr_line cr_nl; "
         f"{'' if has_stdin else 'exec </dev/null'}"
@@ -194,7 +198,8 @@ alive() {
     case $1 in Z|X|x) continue;; esac
     cr_table="$cr_table $q:$2"
     case $mode in
-      foreground) [ "$q" != "$root" ] && [ "$3" = "$front" ] && [ "$4" = "$root" ] && member "$q" && continue;;
+      foreground) 
+        if [ "$q" != "$root" ] && [ "$3" = "$front" ] && [ "$4" = "$root" ]; then member "$q"; continue; fi;;
       *) if [ "$q" = "$root" ] || [ "$3" = "$root" ] || [ "$4" = "$root" ]; then member "$q"; continue; fi;;
     esac
     case $cr_marked in *" $q "*) member "$q"; continue;; esac
@@ -211,7 +216,9 @@ alive() {
 }
 member() { cr_found="$cr_found$1 "; }
 marked() {
-  while IFS= read -r e || [ -n "$e" ]; do case $e in *"$marker"*) return 0;; esac; done 2>/dev/null <"$1/environ"
+  while IFS= read -r e || [ -n "$e" ]; do
+    case $e in *"$marker"*) return 0;; esac
+  done 2>/dev/null <"$1/environ"
   return 1
 }
 front() { { IFS= read -r s <"/proc/$root/stat"; } 2>/dev/null && set -- ${s##*\) } && front=$6; }
@@ -318,26 +325,30 @@ class Frame:
 
     def setup(self, cwd: str | None) -> bytes:
         """The first line: no history, no prompts, the functions of the frame, the working directory."""
+        bash = self.kind == "bash"
+        # Every output of this function goes to descriptor 9; whatever a trap of the caller's prints
+        # while it runs goes where the frame sends standard output: nowhere.
         report = (
             f"{self.name}() {{ "
-            "{ printf '\\033]8671;E;%s;%s;%s;%s;' \"$2\" \"$1\" \"$-\" \"${PWD-}\"; "
-            "if [ -d \"${PWD-}\" ]; then printf 1; else printf 0; fi; printf ';'; "
-            + ("trap -p DEBUG; trap - DEBUG; " if self.kind == "bash" else "")
-            + f"printf ';%s\\007' \"$2\"; }} >/dev/tty; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
+            'printf \'\\033]8671;E;%s;%s;%s;%s;\' "$2" "$1" "$-" "${PWD-}" >&9; '
+            "if [ -d \"${PWD-}\" ]; then printf '1;' >&9; else printf '0;' >&9; fi; "
+            + ("trap -p DEBUG >&9; trap - DEBUG; " if bash else "")
+            + f"printf ';%s\\007' \"$2\" >&9; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
         )
-        keep = f"{self.name}_s() {{ return \"$1\"; }}"
-        bash = f"declare -ft {self.name}; set +o history +H; " if self.kind == "bash" else ""
-        # Ctrl-D of a person must not end the shell of a bash that waits for its next line.
+        keep = f'{self.name}_s() {{ return "$1"; }}'
+        options = f"declare -ft {self.name}; set +o history +H; history -c; " if bash else ""
+        # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
+        quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
-        return encode(f" {report}; {keep}; {bash}PS1={quote(self._prompt_text)} PS2= ; unset MAILCHECK TMOUT; {enter}:\n")
+        return encode(
+            f" {report}; {keep}; {options}PS1={quote(self._prompt_text)} PS2= ; {quiet}; {enter}:\n"
+        )
 
     @property
     def _prompt_text(self) -> str:
         return self.prompt.decode()
 
-    def command(
-        self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool
-    ) -> bytes:
+    def command(self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool) -> bytes:
         """The bytes to type for one command.
 
         before     the last mark of this shell: options that were taken off are put back
@@ -356,11 +367,7 @@ class Frame:
             return b" cr_c=" + self._typed(body) + encode(f" PROMPT_COMMAND={quote(program)}\n")
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
-        return (
-            encode(f" {names}{start}; command eval ")
-            + self._typed(body)
-            + encode(f" <{source}; {end}\n")
-        )
+        return encode(f" {names}{start}; command eval ") + self._typed(body) + encode(f" <{source}; {end}\n")
 
     def probe(self, nonce: str) -> bytes:
         """The bytes to type when the rest of a command's line was dropped (Ctrl-C): asks for its mark."""
@@ -368,7 +375,7 @@ class Frame:
 
     def probe_text(self, nonce: str) -> str:
         """The shell text that prints the end mark."""
-        return f'{{ {self.name} "$?" {nonce}; }} >/dev/null 2>&1'
+        return f'{{ {self.name} "$?" {nonce}; }} >/dev/null 2>&1 9>/dev/tty'
 
     def _restore(self, before: Mark | None, text: str) -> str:
         words = ["unset cr_c" if self.kind == "bash" else ":"]

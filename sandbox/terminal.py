@@ -1,0 +1,372 @@
+"""One shell on one terminal: open it, run a command in it, go on waiting, type, interrupt, close.
+
+Not thread-safe; `shells.py` puts the lock and the name around it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sandbox import shell
+from sandbox.backend import Backend, Process
+from sandbox.errors import BackendError, Cancelled, Closed
+from sandbox.execute import START_TIMEOUT_S, end_tree
+from sandbox.output import Keeper
+from sandbox.values import (
+    GRACE_S,
+    Deadline,
+    OnOutput,
+    PtySize,
+    ShellResult,
+    SpawnRequest,
+    Survivor,
+)
+
+TERMINAL_ENV = {"TERM": "xterm-256color", "PS1": "", "PS2": "", "ENV": ""}
+_WAIT_MIN_S = 0.005
+_WAIT_S = 0.25
+_CANCEL_WAIT_S = 0.05
+_PROBE_AFTER_S = 0.3
+
+
+@dataclass
+class _Running:
+    """The command that a shell is running."""
+
+    command: str
+    nonce: str
+    reader: shell.MarkReader
+    keeper: Keeper
+    on_output: OnOutput | None
+    began_s: float
+    probed: bool = False
+
+
+class Terminal:
+    """A shell on a terminal. Opening waits until it is ready for a command."""
+
+    def __init__(
+        self, backend: Backend, *, cwd: str | None, env: Mapping[str, str], size: PtySize | None = None
+    ) -> None:
+        shell.check_env(env)
+        self.size = size or PtySize()
+        token = secrets.token_hex(12)
+        self._backend = backend
+        self._process: Process = backend.spawn(
+            SpawnRequest(argv=shell.shell_argv(token), env={**TERMINAL_ENV, **env}, pty=self.size)
+        )
+        self._before: shell.Mark | None = None
+        self._pending = b""
+        self._unsure_modes = False
+        self._running: _Running | None = None
+        self.last_output = b""
+        self.cwd = cwd or ""
+        try:
+            self._pid, kind = self._await_start(token)
+            self._frame = shell.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
+            self._enter(cwd)
+        except BaseException:
+            self._process.close()
+            raise
+
+    def _await_start(self, token: str) -> tuple[int, str]:
+        deadline = Deadline.after(START_TIMEOUT_S)
+        said = b""
+        while True:
+            chunk = self._process.read(min(_WAIT_S, deadline.remaining_s()))
+            said += chunk.stdout
+            found = shell.read_shell_start(token, said)
+            if found is not None:
+                return found
+            if chunk.eof or deadline.passed:
+                why = "ended at once" if chunk.eof else f"did not start within {START_TIMEOUT_S:g} s"
+                raise BackendError(f"the shell {why}; it said {said[-500:]!r}")
+
+    def _enter(self, cwd: str | None) -> None:
+        self._type(self._frame.setup(cwd))
+        result = self.run(":", deadline=Deadline.after(START_TIMEOUT_S), limit_bytes=4096)
+        if result.ended or result.running:
+            raise BackendError(f"the shell did not get ready; it said {result.output[-500:]!r}")
+        self.cwd_refused = cwd is not None and self.cwd != posixpath.normpath(cwd)
+
+    @property
+    def pid(self) -> int:
+        """The shell's process id, as seen in the place."""
+        return self._pid
+
+    @property
+    def command(self) -> str | None:
+        """The command that runs now, or None."""
+        return self._running.command if self._running else None
+
+    @property
+    def began_s(self) -> float:
+        """When the running command began, on the monotonic clock; 0 when none runs."""
+        return self._running.began_s if self._running else 0.0
+
+    def run(
+        self,
+        command: str,
+        *,
+        deadline: Deadline,
+        limit_bytes: int,
+        stdin_tty: bool = False,
+        on_output: OnOutput | None = None,
+        yield_s: float | None = None,
+    ) -> ShellResult:
+        """Run one command. `deadline` counts from when the command begins (see Shell.run)."""
+        nonce = secrets.token_hex(12)
+        typed = self._frame.command(
+            command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=self._unsure_modes
+        )
+        self._unsure_modes = stdin_tty or "tty" in command
+        reader = shell.MarkReader(self._frame, nonce, typed)
+        self._running = _Running(command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic())
+        began = self._begin(typed)
+        if began is not None:
+            return began
+        shift_s = time.monotonic() - self._running.began_s
+        self._running.began_s = time.monotonic()
+        return self.wait(Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
+
+    def _begin(self, typed: bytes) -> ShellResult | None:
+        """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
+        assert self._running is not None
+        self._feed(b"")
+        self._type(typed)
+        deadline = Deadline.after(START_TIMEOUT_S + len(typed) / 50_000)
+        while not self._running.reader.started and self._running.reader.mark is None:
+            ended = self._pump(min(_WAIT_S, deadline.remaining_s()))
+            if ended is not None:
+                return ended
+            if deadline.passed:
+                return self._abandon("the shell took no command any more and was closed")
+        return None
+
+    def wait(self, deadline: Deadline, yield_s: float | None = None) -> ShellResult:
+        """Wait for the running command's end; interrupt it at the deadline, or leave it after yield_s."""
+        running = self._running
+        if running is None:
+            raise Closed("no command is running in this shell")
+        leave = None if yield_s is None else Deadline.after(yield_s)
+        wait_s = _WAIT_MIN_S
+        while True:
+            if deadline.cancelled:
+                self._stop()
+                raise Cancelled("cancelled by the caller", stdout=running.keeper.take().data)
+            if running.reader.mark is not None:
+                return self._finished()
+            if leave is not None and leave.passed:
+                return self._left_running()
+            if deadline.passed:
+                return self._timed_out()
+            bound = min(wait_s, _CANCEL_WAIT_S) if deadline.cancel is not None else wait_s
+            wait_s = min(wait_s * 2, _WAIT_S)
+            if leave is not None:
+                bound = min(bound, leave.remaining_s())
+            ended = self._pump(min(bound, deadline.remaining_s()))
+            if ended is not None:
+                return ended
+
+    def write(self, data: bytes, timeout_s: float = 5.0) -> int:
+        """Type bytes as a person would; returns how many the terminal took."""
+        self._unsure_modes = True
+        return self._type(data, timeout_s)
+
+    def interrupt(self) -> None:
+        """Ctrl-C. If the command obeys, the next wait or poll reports its end."""
+        self._type(b"\x03")
+        if self._running is not None:
+            self._running.probed = False
+
+    def resize(self, size: PtySize) -> None:
+        """Change the terminal's size."""
+        self.size = size
+        self._process.resize(size.columns, size.rows)
+
+    def seen(self) -> bytes:
+        """The output of the running command so far, else of the last one."""
+        return self._running.keeper.take().data if self._running else self.last_output
+
+    def close(self) -> None:
+        """Hang up, and end what of the session does not obey."""
+        # While a command runs, the thread that waits for it reads the terminal.
+        pump = self._drain if self._running is None else time.sleep
+        try:
+            if self._process.poll() is None:
+                end_tree(
+                    self._backend,
+                    self._pid,
+                    pump=pump,
+                    done=lambda: self._process.poll() is not None,
+                    first="HUP",
+                )
+        except BackendError:
+            pass  # the place is gone, and the shell with it
+        finally:
+            self._process.close()
+
+    def _type(self, data: bytes, timeout_s: float = START_TIMEOUT_S) -> int:
+        view = memoryview(data)
+        deadline = Deadline.after(timeout_s + len(data) / 50_000)
+        while view and not deadline.passed:
+            # While the terminal takes no more, what the shell prints must be read, or both would wait.
+            taken = self._process.write(bytes(view[:4096]), 0.02)
+            view = view[taken:]
+            if not taken:
+                self._feed(self._process.read(0).stdout)
+        return len(data) - len(view)
+
+    def _drain(self, timeout_s: float) -> None:
+        chunk = self._process.read(timeout_s)
+        self._feed(chunk.stdout)
+        if chunk.eof:
+            time.sleep(timeout_s)
+
+    def _feed(self, data: bytes) -> None:
+        running = self._running
+        if running is None:
+            self._pending = (self._pending + data)[-65_536:]
+            return
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        out = running.reader.feed(data)
+        if out:
+            running.keeper.feed(out)
+            if running.on_output is not None:
+                running.on_output("stdout", out)
+        if running.reader.prompted and running.reader.mark is None and not running.probed:
+            # The shell dropped the rest of the command's line (Ctrl-C): ask for the mark again.
+            running.probed = True
+            self._type(self._frame.probe(running.nonce))
+
+    def _pump(self, timeout_s: float) -> ShellResult | None:
+        """Read once. A result only if the shell itself has ended."""
+        chunk = self._process.read(timeout_s)
+        self._feed(chunk.stdout)
+        running = self._running
+        if running is not None and running.reader.mark is not None:
+            return None
+        # The shell's death is seen from its process: a background child keeps the terminal open.
+        if chunk.eof or (not chunk.stdout and self._process.poll() is not None):
+            return self._shell_ended()
+        return None
+
+    def _finished(self) -> ShellResult:
+        running = self._take_running()
+        mark = running.reader.mark
+        assert mark is not None
+        self._before, self._pending, self.cwd = mark, running.reader.rest, mark.cwd
+        notice = "" if mark.cwd_exists else f"the working directory {mark.cwd} no longer exists"
+        return self._result(running, mark.status, notice=notice)
+
+    def _left_running(self) -> ShellResult:
+        assert self._running is not None
+        running = self._running
+        result = self._result(running, None, left_running=True)
+        running.keeper = Keeper(running.keeper.limit_bytes)
+        return result
+
+    def _shell_ended(
+        self, notice: str = "the shell ended", survivors: tuple[Survivor, ...] = ()
+    ) -> ShellResult:
+        until = Deadline.after(GRACE_S)
+        while (status := self._process.poll()) is None and not until.passed:
+            time.sleep(0.001)
+        for _ in range(1000):
+            chunk = self._process.read(0)
+            self._feed(chunk.stdout)
+            if chunk.eof or not chunk.stdout:
+                break
+        running = self._take_running()
+        running.keeper.feed(running.reader.flush())
+        return self._result(
+            running, status if status is not None else 137, ended=True, notice=notice, survivors=survivors
+        )
+
+    def _timed_out(self) -> ShellResult:
+        survivors, how = self._stop()
+        if self._running is None or self._running.reader.mark is None:
+            return self._replace(survivors)
+        result = self._finished()
+        return replace(result, timed_out=True, survivors=survivors, notice=result.notice or how)
+
+    def _replace(self, survivors: tuple[Survivor, ...]) -> ShellResult:
+        result = self._abandon(
+            "the command could not be ended without the shell; the shell was closed", survivors
+        )
+        return replace(result, timed_out=True)
+
+    def _abandon(self, notice: str, survivors: tuple[Survivor, ...] = ()) -> ShellResult:
+        left = end_tree(
+            self._backend,
+            self._pid,
+            pump=self._drain,
+            done=lambda: self._process.poll() is not None,
+            first="KILL",
+        )
+        return self._shell_ended(notice, left or survivors)
+
+    def _stop(self) -> tuple[tuple[Survivor, ...], str]:
+        """Interrupt, terminate, kill: whatever it takes to have the shell back at its prompt."""
+        self.interrupt()
+        if self._back_within(GRACE_S):
+            return (), "interrupted"
+        survivors = end_tree(
+            self._backend, self._pid, foreground=True, pump=self._drain, done=lambda: self._has_mark
+        )
+        if not self._back_within(GRACE_S) and self._running is not None:
+            self.interrupt()
+            self._back_within(GRACE_S)
+        return survivors, "terminated"
+
+    @property
+    def _has_mark(self) -> bool:
+        return self._running is None or self._running.reader.mark is not None
+
+    def _back_within(self, seconds: float) -> bool:
+        deadline = Deadline.after(seconds)
+        probe = Deadline.after(_PROBE_AFTER_S)
+        while not self._has_mark and not deadline.passed:
+            chunk = self._process.read(min(_CANCEL_WAIT_S, deadline.remaining_s()))
+            self._feed(chunk.stdout)
+            if chunk.eof or self._process.poll() is not None:
+                return False
+            running = self._running
+            if running is not None and probe.passed and not running.probed:
+                # A prompt that the command changed gives no hint; asking once more does no harm.
+                running.probed = True
+                self._type(self._frame.probe(running.nonce))
+        return self._has_mark
+
+    def _take_running(self) -> _Running:
+        running, self._running = self._running, None
+        assert running is not None
+        return running
+
+    def _result(
+        self,
+        running: _Running,
+        status: int | None,
+        *,
+        left_running: bool = False,
+        ended: bool = False,
+        notice: str = "",
+        survivors: tuple[Survivor, ...] = (),
+    ) -> ShellResult:
+        captured = running.keeper.take()
+        self.last_output = captured.data
+        return ShellResult(
+            exit_code=status,
+            captured=captured,
+            cwd=self.cwd,
+            running=left_running,
+            ended=ended,
+            notice=notice,
+            duration_s=time.monotonic() - running.began_s,
+            survivors=survivors,
+        )

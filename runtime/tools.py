@@ -132,9 +132,11 @@ def pydantic_parse(model: type[M]) -> Callable[[str], M]:
         try:
             return model.model_validate(load_object(text))
         except JsonError as error:
-            raise BadArguments(_bounded(f"The arguments are {error}. Send one JSON object.")) from None
+            raise BadArguments(
+                bounded(f"The arguments are {error}. Send one JSON object.", ERROR_LIMIT_BYTES)
+            ) from None
         except ValidationError as error:
-            raise BadArguments(_bounded(_field_errors(error))) from None
+            raise BadArguments(bounded(_field_errors(error), ERROR_LIMIT_BYTES)) from None
 
     return parse
 
@@ -230,8 +232,9 @@ def _path(location: tuple[int | str, ...]) -> str:
     return "/" + "/".join(str(part).replace("~", "~0").replace("/", "~1") for part in location)
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str, limit_bytes: int) -> str:
+    """The text, cut at a character so that it has at most this many bytes of UTF-8."""
     data = clean_text(text).encode()
-    if len(data) <= ERROR_LIMIT_BYTES:
+    if len(data) <= limit_bytes:
         return data.decode()
-    return data[: ERROR_LIMIT_BYTES - 3].decode("utf-8", "ignore") + "\u2026"
+    return data[: limit_bytes - 3].decode("utf-8", "ignore") + "\u2026"

@@ -1,0 +1,146 @@
+"""Errors of the runtime, each with a stable code that follows from its type.
+
+AgentError
+├── UserError            wrong use: options, agents, states that do not fit
+├── ModelError           the provider failed or could not be reached
+│   └── ContextOverflowError   the conversation is longer than the model's window
+├── ModelBehaviorError   the model answered with something that cannot be used
+├── ModelRefusalError    the model declined
+├── MaxTurnsError        the run used up its turns
+├── ToolLoopError        turn after turn, every call failed
+├── RunCancelled         the run was cancelled through its control
+├── JournalError         a run's journal cannot be written or read
+│   └── JournalInUse     another process holds it
+└── RunError             a run that had started failed; wraps one of the above, or what a tool or model raised
+
+What a model can act on is never raised: it is an error result of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorCode(StrEnum):
+    """The known codes. The set is open: treat a code that is not here as `UNKNOWN`."""
+
+    UNKNOWN = "unknown"
+    USER_ERROR = "user_error"
+    MODEL_ERROR = "model_error"
+    CONTEXT_OVERFLOW = "context_overflow"
+    MODEL_BEHAVIOR = "model_behavior"
+    MODEL_REFUSAL = "model_refusal"
+    MAX_TURNS = "max_turns_exceeded"
+    TOOL_LOOP = "tool_loop"
+    CANCELLED = "cancelled"
+    JOURNAL = "journal"
+
+
+class AgentError(Exception):
+    """The root of all errors that the runtime raises."""
+
+    code: ClassVar[str] = ErrorCode.UNKNOWN
+
+
+class UserError(AgentError):
+    """The runtime was used wrongly; the message says what to change."""
+
+    code = ErrorCode.USER_ERROR
+
+
+class ModelError(AgentError):
+    """The provider answered with a failure, or not at all.
+
+    status         the HTTP status, or None when there was no answer
+    retry_after_s  seconds that the provider asks to wait, or None
+    """
+
+    code = ErrorCode.MODEL_ERROR
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ContextOverflowError(ModelError):
+    """The conversation does not fit into the model's window."""
+
+    code = ErrorCode.CONTEXT_OVERFLOW
+
+
+class ModelBehaviorError(AgentError):
+    """The model's answer cannot be used, though the provider delivered it."""
+
+    code = ErrorCode.MODEL_BEHAVIOR
+
+
+class ModelRefusalError(AgentError):
+    """The model declined; the message holds its words."""
+
+    code = ErrorCode.MODEL_REFUSAL
+
+
+class MaxTurnsError(AgentError):
+    """The run used up its turns without an answer."""
+
+    code = ErrorCode.MAX_TURNS
+
+
+class ToolLoopError(AgentError):
+    """Every call failed for too many turns in a row."""
+
+    code = ErrorCode.TOOL_LOOP
+
+
+class RunCancelled(AgentError):
+    """The run was cancelled through its control."""
+
+    code = ErrorCode.CANCELLED
+
+
+class JournalError(AgentError):
+    """A run's journal cannot be written, read or understood."""
+
+    code = ErrorCode.JOURNAL
+
+
+class JournalInUse(JournalError):
+    """Another process (or this one) already writes to the journal.
+
+    pid  the process that holds it, 0 if it cannot be told
+    """
+
+    def __init__(self, message: str, pid: int) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+def code_of(error: BaseException) -> str:
+    """The stable code of an error: the innermost one along its causes, "unknown" if there is none."""
+    found: str = ErrorCode.UNKNOWN
+    for link in chain(error):
+        if isinstance(link, AgentError) and link.code != ErrorCode.UNKNOWN:
+            found = link.code
+    return found
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, its causes, and the members of groups among them, outermost first."""
+    seen: set[int] = set()
+    todo: list[BaseException] = [error]
+    while todo:
+        link = todo.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            todo.extend(link.exceptions)
+        cause = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if cause is not None:
+            todo.append(cause)

@@ -1,0 +1,1 @@
+"""Models: the seam, the providers and the script."""

@@ -1,0 +1,273 @@
+"""The calls of one answer: which run, which wait for a person, which are answered without running."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+import json
+import re
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.events import PendingApproval, ToolFinished, ToolProgress, ToolStarted
+from runtime.history import interrupted
+from runtime.items import Display, ToolCall, function_output
+from runtime.live import LiveRun
+from runtime.records import call_started_record, output_record
+from runtime.schema import canonical, clean_text, dump
+from runtime.state import Outcome
+from runtime.tools import (
+    ERROR_LIMIT_BYTES,
+    BadArguments,
+    BoundCall,
+    ToolContext,
+    ToolFailed,
+    ToolResult,
+    Verdict,
+    bind,
+    bounded,
+)
+
+TRUNCATED_TEXT = (
+    "The answer was cut off by the token limit, so this call may be incomplete and did not run. "
+    "Send it again, shorter or in parts."
+)
+LATE_ASK_TEXT = (
+    "The call did not run: it now needs an approval that it did not need when it was looked at. "
+    "Send it again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call that may run."""
+
+    call: ToolCall
+    bound: BoundCall[Any]
+    approved: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """What becomes of the calls of one answer. While `asks` is not empty, nothing of it may run."""
+
+    to_run: list[Ready] = field(default_factory=list)
+    asks: list[PendingApproval] = field(default_factory=list)
+    answered: list[tuple[ToolCall, Outcome]] = field(default_factory=list)
+
+
+async def plan_batch(run: LiveRun, calls: Sequence[ToolCall], *, truncated: bool) -> Plan:
+    """Sort the calls. Those that have an output already are left out; nothing runs here."""
+    plan = Plan()
+    for call in calls:
+        if call.call_id in run.state.finished:
+            continue
+        if call.call_id in run.state.started:
+            plan.answered.append((call, Outcome(item=interrupted(call.call_id), failed=None)))
+        elif truncated:
+            plan.answered.append((call, _failure(call, TRUNCATED_TEXT)))
+        else:
+            await _sort(run, call, plan)
+    return plan
+
+
+async def _sort(run: LiveRun, call: ToolCall, plan: Plan) -> None:
+    tool = run.tools.get(call.name)
+    if tool is None:
+        plan.answered.append((call, _failure(call, _no_such_tool(call.name, list(run.tools)))))
+        return
+    try:
+        bound = bind(tool, call.arguments)
+        verdict = await bound.check()
+        preview = await bound.preview(call.arguments) if verdict.decision == "ask" else ""
+    except BadArguments as error:
+        plan.answered.append((call, _failure(call, str(error))))
+    except ToolFailed as error:
+        plan.answered.append((call, _failure(call, str(error))))
+    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+        plan.answered.append((call, _crash(call, error)))
+    else:
+        _judge(run, Ready(call, bound, approved=False), verdict, preview, plan)
+
+
+def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Plan) -> None:
+    call = ready.call
+    if verdict.decision == "deny":
+        plan.answered.append((call, _denied(call, verdict)))
+        return
+    if verdict.decision == "allow":
+        plan.to_run.append(ready)
+        return
+    act = fingerprint(run.options.environment_id, call, preview)
+    decision = run.state.decisions.get(call.call_id)
+    if decision is None or decision.fingerprint != act:
+        plan.asks.append(
+            PendingApproval(
+                call_id=call.call_id,
+                tool=call.name,
+                arguments=call.arguments,
+                preview=preview,
+                reason=verdict.reason,
+                rule=verdict.rule,
+                fingerprint=act,
+            )
+        )
+    elif decision.approved:
+        plan.to_run.append(Ready(call, ready.bound, approved=True))
+    else:
+        item = function_output(
+            call.call_id, decision.message, is_error=True, display=Display(summary="rejected")
+        )
+        plan.answered.append((call, Outcome(item=item, failed=None)))
+
+
+def fingerprint(environment_id: str, call: ToolCall, preview: str) -> str:
+    """What a decision is bound to: the place, the tool, the meaning of the arguments, and what was shown."""
+    try:
+        arguments = canonical(json.loads(call.arguments))
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    parts = [environment_id, call.name, arguments, preview]
+    return hashlib.sha256(canonical([clean_text(part) for part in parts]).encode()).hexdigest()
+
+
+async def run_batch(run: LiveRun, plan: Plan) -> None:
+    """Answer every call of a plan that asks nobody; the outputs are in `state.finished` afterwards."""
+    for call, outcome in plan.answered:
+        _finish(run, call, outcome)
+    if any(ready.bound.tool.sequential for ready in plan.to_run):
+        for ready in plan.to_run:
+            await _run_call(run, ready)
+        return
+    limit = run.options.max_tool_concurrency
+    slots = asyncio.Semaphore(limit) if limit > 0 else nullcontext()
+
+    async def run_in_slot(ready: Ready) -> None:
+        async with slots:
+            await _run_call(run, ready)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for ready in plan.to_run:
+                group.create_task(run_in_slot(ready))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _run_call(run: LiveRun, ready: Ready) -> None:
+    call = ready.call
+    closed = threading.Event()
+    context = ToolContext(
+        call_id=call.call_id,
+        tool_name=call.name,
+        cancelled=threading.Event(),
+        emit=_progress(run, call, closed),
+    )
+    try:
+        outcome = await _outcome(run, ready, context)
+    finally:
+        closed.set()
+    _finish(run, call, outcome)
+
+
+async def _outcome(run: LiveRun, ready: Ready, context: ToolContext) -> Outcome:
+    call = ready.call
+    refused = await _refused_now(ready)
+    if refused is not None:
+        return refused
+    run.record(call_started_record(call.call_id, call.name))
+    run.state.started.append(call.call_id)
+    run.channel.tell(ToolStarted(call.call_id, call.name, call.arguments))
+    return await _attempt(ready, context)
+
+
+async def _refused_now(ready: Ready) -> Outcome | None:
+    # What was allowed when the batch was sorted may be refused by now: a sibling ran, a person took time.
+    try:
+        verdict = await ready.bound.check()
+    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+        return _crash(ready.call, error)
+    if verdict.decision == "deny":
+        return _denied(ready.call, verdict)
+    if verdict.decision == "ask" and not ready.approved:
+        return _failure(ready.call, LATE_ASK_TEXT)
+    return None
+
+
+async def _attempt(ready: Ready, context: ToolContext) -> Outcome:
+    call = ready.call
+    try:
+        return _result(call, await ready.bound.run(context))
+    except (ToolFailed, BadArguments) as error:
+        return _failure(call, str(error))
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _crash(call, error)
+    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+        return _crash(call, error)
+
+
+def _progress(run: LiveRun, call: ToolCall, closed: threading.Event) -> Any:
+    loop = asyncio.get_running_loop()
+    home = threading.get_ident()
+
+    def emit(text: str) -> None:
+        if closed.is_set():
+            return
+        event = ToolProgress(call.call_id, call.name, text)
+        if threading.get_ident() == home:
+            run.channel.tell(event)
+            return
+        hand_over = run.channel.progress(event, closed)
+        if hand_over is not None:
+            loop.call_soon_threadsafe(hand_over)
+
+    return emit
+
+
+def _finish(run: LiveRun, call: ToolCall, outcome: Outcome) -> None:
+    run.record(output_record(outcome))
+    run.state.finished[call.call_id] = outcome
+    run.channel.tell(ToolFinished(call.call_id, call.name, outcome.item))
+
+
+def _result(call: ToolCall, result: ToolResult) -> Outcome:
+    display = None
+    if result.title or result.summary or result.details:
+        # Read back from text: details are detached from the tool, and what is no JSON fails here.
+        details = json.loads(dump(result.details)) if result.details else None
+        display = Display(title=result.title, summary=result.summary, details=details)
+    item = function_output(call.call_id, result.text, is_error=result.is_error, display=display)
+    return Outcome(item=item, failed=result.is_error)
+
+
+def _failure(call: ToolCall, text: str) -> Outcome:
+    return Outcome(item=function_output(call.call_id, text, is_error=True), failed=True)
+
+
+def _denied(call: ToolCall, verdict: Verdict) -> Outcome:
+    text = f"Refused by policy, and not run: {verdict.reason or 'no reason is given'}"
+    display = Display(summary=f"refused by {verdict.rule}" if verdict.rule else "refused")
+    return Outcome(item=function_output(call.call_id, text, is_error=True, display=display), failed=True)
+
+
+def _crash(call: ToolCall, error: BaseException) -> Outcome:
+    text = bounded(f"The tool {call.name} crashed: {type(error).__name__}: {error}", ERROR_LIMIT_BYTES)
+    trace = clean_text("".join(traceback.format_exception(error)))
+    display = Display(summary="crashed", details={"traceback": trace})
+    return Outcome(item=function_output(call.call_id, text, is_error=True, display=display), failed=True)
+
+
+def _no_such_tool(name: str, known: list[str]) -> str:
+    short = re.sub(r"[^a-z0-9]+", "_", name.rsplit(".", 1)[-1].lower())
+    near = difflib.get_close_matches(short, known, n=len(known), cutoff=0.5) if known else []
+    ordered = near + [other for other in known if other not in near]
+    tools = f"The tools are: {', '.join(ordered)}." if ordered else "There are no tools now."
+    return bounded(f"There is no tool called {name[:100]!r}. {tools}", 4 * ERROR_LIMIT_BYTES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -90,9 +91,7 @@ class Policy:
     def check(self, command: str, cwd: str = "") -> Verdict:
         """The verdict about one command. Never raises. Absolute paths in `cwd` are known to path rules."""
         if self.error:
-            return Verdict(
-                "deny", f"the policy cannot be used, so everything is refused: {self.error}", "invalid policy"
-            )
+            return self._invalid()
         if self.empty:
             return Verdict("allow")
         plain = self._check_regex(command.strip())
@@ -103,14 +102,26 @@ class Policy:
         return self._check_reading(read_command(command), cwd)
 
     def check_path(self, path: str, access: Literal["read", "write"], cwd: str = "") -> Verdict:
-        """The verdict about a file tool's use of one path. Reading is allowed where no rule speaks."""
+        """The verdict about a file tool's use of one path. Where no rule speaks, reading is allowed."""
         if self.error:
-            return Verdict(
-                "deny", f"the policy cannot be used, so everything is refused: {self.error}", "invalid policy"
-            )
-        return self._path(path, access, cwd) or Verdict(
-            self._fallback() if access == "write" and self.default else "allow",
-            f"no rule allows to {access} {path}" if access == "write" and self.default else "",
+            return self._invalid()
+        if verdict := self._path(path, access, cwd):
+            return verdict
+        if access == "read" or self.default is None:
+            return Verdict("allow")
+        return Verdict(self.default, f"no rule allows to {access} {path}")
+
+    def check_paths(
+        self, paths: Sequence[str], access: Literal["read", "write"], cwd: Callable[[], str]
+    ) -> Verdict:
+        """The strictest verdict about several paths. `cwd` is called only if a rule needs to know it."""
+        directory = cwd() if self.paths else ""
+        verdicts = [self.check_path(path, access, directory) for path in paths]
+        return max(verdicts, key=lambda verdict: _RANK[verdict.decision], default=Verdict("allow"))
+
+    def _invalid(self) -> Verdict:
+        return Verdict(
+            "deny", f"the policy cannot be used, so everything is refused: {self.error}", "invalid policy"
         )
 
     # -- regex lists ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from sandbox.errors import (
     BackendError,
     Cancelled,
     Closed,
+    FileError,
     NotADirectory,
     NotFound,
     PermissionDenied,
@@ -116,13 +117,14 @@ def checked_timeout(timeout_s: float) -> float:
     return float(timeout_s) if timeout_s > 0 else DEFAULT_TIMEOUT_S
 
 
-def cwd_failure(cwd: str, said: str) -> Exception:
+def cwd_failure(cwd: str, why: str) -> FileError:
     """The error for a working directory that a shell could not enter; nothing ran."""
-    if "ermission denied" in said:
-        return PermissionDenied("enter working directory", cwd, "permission denied; nothing was run")
-    if "ot a directory" in said:
-        return NotADirectory("enter working directory", cwd, "not a directory; nothing was run")
-    return NotFound("enter working directory", cwd, "no such directory; nothing was run")
+    operation = "enter working directory"
+    if why == "denied":
+        return PermissionDenied(operation, cwd, "permission denied; nothing was run")
+    if why == "file":
+        return NotADirectory(operation, cwd, "not a directory; nothing was run")
+    return NotFound(operation, cwd, "no such directory; nothing was run")
 
 
 @dataclass

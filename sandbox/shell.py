@@ -89,17 +89,21 @@ def launch_line(
         body = command
     else:
         body = _argv_text(command)
-    enter = (
-        f"cd {quote(_as_path(cwd))} 2>&1 || {{ printf '%s cwd\\n' \"$cr_token\"; exit 126; }}; "
-        if cwd
-        else ""
-    )
+    enter = _enter_text(cwd) if cwd else ""
     setup = (
         f"{enter}{_exports(env)}printf '%s go\\n' \"$cr_token\"; unset cr_token cr_line cr_nl; "
         f"{'' if has_stdin else 'exec </dev/null'}"
     )
     pieces = [quote(piece) for piece in f"{setup}\n{body}".split("\n")]
     return encode("eval " + '"$cr_nl"'.join(pieces) + "\n")
+
+
+def _enter_text(cwd: str) -> str:
+    path = quote(cwd if cwd.startswith("/") else f"./{cwd}")
+    return (
+        f"cd {path} 2>/dev/null || {{ if [ ! -e {path} ]; then cr_nl=missing; elif [ ! -d {path} ]; "
+        "then cr_nl=file; else cr_nl=denied; fi; printf '%s %s\\n' \"$cr_token\" $cr_nl; exit 126; }; "
+    )
 
 
 def _argv_text(argv: Sequence[str]) -> str:
@@ -112,15 +116,11 @@ def _argv_text(argv: Sequence[str]) -> str:
     return prefix + " ".join(quote(argument) for argument in argv)
 
 
-def _as_path(path: str) -> str:
-    return path if path.startswith("/") else f"./{path}"
-
-
 @dataclass(frozen=True, slots=True)
 class Started:
     """What a launcher said of itself, and whether the command could be started.
 
-    cwd_error   what the shell said when the working directory could not be entered, else None
+    cwd_error   why the working directory could not be entered: missing, file or denied; else None
     """
 
     pid: int
@@ -156,9 +156,8 @@ class StartReader:
         if end < 0:
             return None
         word = bytes(self._buffer[at + len(self._token) + 1 : end])
-        said = bytes(self._buffer[:at]).decode("utf-8", "replace").strip()
         rest = bytes(self._buffer[end + 1 :])
-        return Started(*self._hello, cwd_error=None if word == b"go" else said or "cannot be entered"), rest
+        return Started(*self._hello, cwd_error=None if word == b"go" else word.decode()), rest
 
     def _line(self, separator: bytes) -> bytes | None:
         at = self._buffer.find(self._token + separator)
@@ -336,7 +335,10 @@ class Frame:
             + f"printf ';%s\\007' \"$2\" >&9; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
         )
         keep = f'{self.name}_s() {{ return "$1"; }}'
-        options = f"declare -ft {self.name}; set +o history +H; history -c; " if bash else ""
+        # Without promptvars: bash 5.2.15 corrupts its heap when it expands a prompt after an unfinished
+        # command substitution was evaluated (seen as "free(): invalid next size" at a later command).
+        quiet_bash = f"declare -ft {self.name}; shopt -u promptvars; set +o history +H; history -c; "
+        options = quiet_bash if bash else ""
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
         quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""

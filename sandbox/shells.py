@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sandbox.backend import Backend
-from sandbox.errors import Closed, NotFound, RequestError
+from sandbox.errors import BackendError, Cancelled, Closed, NotFound, RequestError
 from sandbox.execute import checked_timeout
 from sandbox.terminal import Terminal
 from sandbox.values import (
@@ -78,14 +78,15 @@ class Shell:
         timeout = checked_timeout(timeout_s)
         with self._using():
             terminal, notice = self._ready()
-            result = terminal.run(
-                command,
-                deadline=Deadline.after(timeout, cancel),
-                limit_bytes=limit_bytes if limit_bytes > 0 else DEFAULT_LIMIT_BYTES,
-                stdin_tty=stdin_tty,
-                on_output=on_output,
-                yield_s=yield_s,
-            )
+            with self._forgetting_the_dead(terminal):
+                result = terminal.run(
+                    command,
+                    deadline=Deadline.after(timeout, cancel),
+                    limit_bytes=limit_bytes if limit_bytes > 0 else DEFAULT_LIMIT_BYTES,
+                    stdin_tty=stdin_tty,
+                    on_output=on_output,
+                    yield_s=yield_s,
+                )
             return self._note(result, notice)
 
     def poll(self, timeout_s: float = 0.0, cancel: threading.Event | None = None) -> ShellResult:
@@ -93,7 +94,9 @@ class Shell:
         with self._using():
             terminal = self._busy()
             # The far deadline never passes: polling leaves the command alone.
-            return self._note(terminal.wait(Deadline.after(1e9, cancel), max(0.0, timeout_s)), "")
+            with self._forgetting_the_dead(terminal):
+                result = terminal.wait(Deadline.after(1e9, cancel), max(0.0, timeout_s))
+            return self._note(result, "")
 
     def write(self, data: bytes) -> int:
         """Type bytes into the terminal; returns how many it took. Needs a running command."""
@@ -149,6 +152,18 @@ class Shell:
                 raise Closed(f"shell {self.name!r} is closed")
             yield
 
+    @contextmanager
+    def _forgetting_the_dead(self, terminal: Terminal) -> Iterator[None]:
+        """A shell that did not outlive a cancellation, or whose place failed, is not used again."""
+        try:
+            yield
+        except (Cancelled, BackendError) as error:
+            if isinstance(error, BackendError) or not terminal.is_alive:
+                self._terminal = None
+                self._lost = f"the shell was lost before ({error})"
+                terminal.close()
+            raise
+
     def _busy(self) -> Terminal:
         terminal = self._terminal
         if terminal is None or terminal.command is None:
@@ -159,7 +174,7 @@ class Shell:
         terminal = self._terminal
         if terminal is not None and terminal.command is not None:
             raise RequestError(
-                f"shell {self.name!r} still runs {terminal.command[:60]!r}: poll it, write to it or interrupt it"
+                f"shell {self.name!r} still runs {terminal.command[:60]!r}: poll, write or interrupt"
             )
         if terminal is not None:
             return terminal, ""
@@ -230,6 +245,8 @@ class ShellPool:
             found.close()
 
     def _make_room(self) -> None:
+        if len(self._shells) < MAX_SHELLS:
+            return
         for name, found in list(self._shells.items()):
             if not found.is_open:
                 del self._shells[name]

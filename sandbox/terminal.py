@@ -130,7 +130,6 @@ class Terminal:
         if began is not None:
             return began
         shift_s = time.monotonic() - self._running.began_s
-        self._running.began_s = time.monotonic()
         return self.wait(Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
 
     def _begin(self, typed: bytes) -> ShellResult | None:
@@ -156,8 +155,8 @@ class Terminal:
         wait_s = _WAIT_MIN_S
         while True:
             if deadline.cancelled:
-                self._stop()
-                raise Cancelled("cancelled by the caller", stdout=running.keeper.take().data)
+                result = self._timed_out()
+                raise Cancelled("cancelled by the caller", stdout=result.captured.data)
             if running.reader.mark is not None:
                 return self._finished()
             if leave is not None and leave.passed:
@@ -188,6 +187,11 @@ class Terminal:
         self.size = size
         self._process.resize(size.columns, size.rows)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the shell itself still runs."""
+        return self._process.poll() is None
+
     def seen(self) -> bytes:
         """The output of the running command so far, else of the last one."""
         return self._running.keeper.take().data if self._running else self.last_output
@@ -197,12 +201,12 @@ class Terminal:
         # While a command runs, the thread that waits for it reads the terminal.
         pump = self._drain if self._running is None else time.sleep
         try:
-            if self._process.poll() is None:
+            if self.is_alive:
                 end_tree(
                     self._backend,
                     self._pid,
                     pump=pump,
-                    done=lambda: self._process.poll() is not None,
+                    done=lambda: not self.is_alive,
                     first="HUP",
                 )
         except BackendError:

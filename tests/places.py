@@ -1,0 +1,90 @@
+"""Opens the places of the contract suite."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandbox import DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
+
+PLACES = ("local", "local-dash", "ssh", "docker-debian", "docker-busybox")
+KNOWN: dict[tuple[str, str], str] = {}
+"""(place, test) -> why it cannot hold there."""
+
+
+@dataclass
+class Place:
+    """A sandbox under test and facts about its place that tests may need."""
+
+    name: str
+    box: Sandbox
+    shell: str
+    """The shell that a command runs under there: bash, dash or ash."""
+    base: str
+    """A directory of the place that belongs to the tests."""
+
+    def fresh(self) -> str:
+        """A new empty directory in the place, absolute."""
+        path = f"{self.base}/{secrets.token_hex(6)}"
+        self.box.make_dirs(path)
+        return path
+
+    def processes(self, word: str) -> list[str]:
+        """The command lines in the place that hold a word; needs no ps."""
+        script = (
+            "for f in /proc/[0-9]*/cmdline; do s=${f%/cmdline}/stat; "
+            "{ IFS= read -r l <$s; } 2>/dev/null || continue; "
+            "case ${l##*) } in Z*) continue;; esac; tr '\\0' ' ' <$f 2>/dev/null; echo; done"
+        )
+        lines = self.box.exec(script).stdout.splitlines()
+        return [line for line in lines if word in line and "/cmdline" not in line]
+
+
+@contextlib.contextmanager
+def open_place(name: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[Place]:
+    """The place of that name."""
+    with contextlib.ExitStack() as stack:
+        if name == "local":
+            yield Place(name, stack.enter_context(LocalSandbox(directory)), "bash", str(directory))
+        elif name == "local-dash":
+            yield Place(name, stack.enter_context(_without_bash(directory)), "dash", str(directory))
+        elif name == "ssh":
+            from sandbox.backends.ssh import SshOptions
+
+            service = request.getfixturevalue("ssh_service")
+            options = SshOptions(
+                host=service.host,
+                port=service.port,
+                user=service.user,
+                identity_file=str(service.identity_file),
+                known_hosts_file=str(service.known_hosts_file),
+                use_ssh_config=False,
+            )
+            box = stack.enter_context(SSHSandbox(options, str(directory)))
+            yield Place(name, box, "bash", str(directory))
+        else:
+            from sandbox.backends.docker import DockerOptions
+
+            daemon = request.getfixturevalue("docker_daemon")
+            image = daemon.debian_image if name == "docker-debian" else daemon.busybox_image
+            box = stack.enter_context(DockerSandbox(DockerOptions(image=image, host=daemon.url)))
+            yield Place(name, box, "bash" if name == "docker-debian" else "ash", "/workspace")
+
+
+def _without_bash(directory: Path) -> Sandbox:
+    """This machine as one without bash: every program but that, so that sh (dash on Debian) is used."""
+    programs = directory / "programs"
+    programs.mkdir()
+    for folder in ("/usr/sbin", "/usr/bin"):
+        for program in Path(folder).iterdir():
+            link = programs / program.name
+            if program.name not in ("bash", "rbash") and not link.is_symlink():
+                link.symlink_to(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(programs))
+        return LocalSandbox(directory)

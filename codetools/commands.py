@@ -6,8 +6,9 @@ says why the text cannot be known before it runs. Nothing is ever left out in si
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
@@ -20,6 +21,7 @@ from codetools.quoting import UNKNOWN, decode_ansi_c, in_double_quotes, unquoted
 MAX_SOURCE_BYTES = 256 << 10
 """Longer text is not parsed: it gets a doubt instead."""
 MAX_DEPTH = 120
+MAX_JOINS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def parse_script(source: str) -> Script:
             "the command is too long to be read" if b"\0" not in data else "it holds a NUL byte"
         )
         return script
-    root = Parser(_language()).parse(data).root_node
+    data, root = _parse_joined(data)
     if root.has_error:
         script.doubts.append("the command cannot be read as shell text")
     _Reader(data, script).visit(root, "inherited", 0)
@@ -107,6 +109,46 @@ def parse_script(source: str) -> Script:
 @cache
 def _language() -> Language:
     return Language(tree_sitter_bash.language())
+
+
+def _parse_joined(data: bytes) -> tuple[bytes, Node]:
+    """Parse, without what the grammar reads wrongly: line ends inside words, and words like `time`."""
+    for _ in range(MAX_JOINS):
+        root = Parser(_language()).parse(data).root_node
+        cuts = set(_keywords(root, data))
+        cuts |= set(_glued_gaps(root, data)) if b"\\\n" in data else set()
+        if not cuts:
+            return data, root
+        for start, end in sorted(cuts, reverse=True):
+            data = data[:start] + data[end:]
+    return data, Parser(_language()).parse(data).root_node
+
+
+def _nodes(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += node.children
+
+
+def _keywords(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
+    """`time` and `coproc` stand before any kind of command; the grammar takes them for programs."""
+    if b"time" not in data and b"coproc" not in data:
+        return
+    for node in _nodes(root):
+        if node.type == "command_name" and node.text in {b"time", b"coproc"}:
+            match = _KEYWORD.match(data, node.start_byte)
+            if match:
+                yield match.span()
+
+
+def _glued_gaps(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
+    for node in _nodes(root):
+        if node.type not in _GAPS_ARE_TEXT:
+            for left, right in itertools.pairwise(node.children):
+                if re.fullmatch(rb"(?:\\\n)+", data[left.end_byte : right.start_byte]):
+                    yield left.end_byte, right.start_byte
 
 
 def names(text: str) -> frozenset[str]:
@@ -131,6 +173,12 @@ _KNOWN = _WORDS | names(
     " heredoc_start heredoc_body heredoc_content heredoc_end file_descriptor string_content"
 )
 _GAPS_ARE_TEXT = {"string", "heredoc_body", "heredoc_redirect", "expansion", "arithmetic_expansion"}
+_MAY_HIDE_BACKTICKS = {"word", "number", "string_content", "regex", "extglob_pattern", "variable_name"}
+_KEYWORD = re.compile(
+    rb"(?:time(?:[ \t]+-p)?(?:[ \t]+--)?"
+    rb"|coproc(?:[ \t]+\w+(?=[ \t]+(?:[{(]|\[\[|(?:if|for|while|until|case|select)\b)))?)"
+    rb"[ \t]+(?=[^ \t\n;&|)#])"
+)
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _READS = {"<", "<&"}
 
@@ -160,6 +208,8 @@ class _Reader:
             self.doubt(f"the command holds a construct that cannot be read ({node.type})")
         self._check_gaps(node)
         self._take(node, stdin)
+        if node.is_named and not node.children and node.type in _MAY_HIDE_BACKTICKS:
+            self._loose_backticks(self.text(node))
         if node.type == "redirected_statement":
             stdin = self._redirected(node, stdin)
         for index, child in enumerate(node.children):
@@ -227,11 +277,11 @@ class _Reader:
 
     def _declaration(self, node: Node, stdin: Stdin) -> None:
         words = [self.word(child) for child in node.children if child.type != "variable_assignment"]
-        words += [
-            Word(self.text(c), self.text(c), dynamic=True)
-            for c in node.children
-            if c.type == "variable_assignment"
-        ]
+        for child in node.children:
+            if child.type == "variable_assignment":
+                made = self._assignment(child)
+                text = f"{made.name}={made.value.text if made.value else ''}"
+                words.append(Word(text, self.text(child), dynamic=True))
         self.script.commands.append(Command(tuple(words), (), stdin, self.text(node)))
 
     def _function(self, node: Node) -> None:
@@ -246,6 +296,13 @@ class _Reader:
             inner = re.sub(r"\\([$`\\])", r"\1", text.strip("`"))
             self.script.doubts.append("backslashes inside backticks cannot be read for certain")
             merge(self.script, parse_script(inner))
+
+    def _loose_backticks(self, text: str) -> None:
+        """Backticks that the grammar took for plain text."""
+        if "`" in re.sub(r"\\.", "", text, flags=re.DOTALL):
+            self.doubt("backticks stand where they cannot be placed")
+            for inner in re.findall(r"`((?:[^`\\]|\\.)*)`", text, flags=re.DOTALL):
+                merge(self.script, parse_script(re.sub(r"\\([$`\\])", r"\1", inner)))
 
     def _assignment(self, node: Node) -> Assignment:
         name = node.child_by_field_name("name")
@@ -270,6 +327,8 @@ class _Reader:
             elif redirect.type == "file_redirect":
                 late += self._extra_targets(redirect)
                 stdin = "file" if self._operator(redirect) in _READS else stdin
+        if any("\n" in word.source for word in late):
+            self.doubt("words after a redirect cannot be placed")
         if late:
             self._give_late_words(body, late)
         return stdin
@@ -302,9 +361,19 @@ class _Reader:
         text = self.text(body) if body is not None else ""
         quoted = any(mark in start for mark in "'\"\\")
         live = not quoted and any(mark in text for mark in "$`\\")
-        if live and body is not None and not body.children and re.search(r"\$\(|`|\$\{", text):
-            self.doubt("a heredoc holds something that cannot be placed")
+        if live:
+            self._loose_backticks(text)
+        if live and body is not None and not body.children and re.search(r"\$\(|\$\{", text):
+            self._unread_heredoc(node, start, text)
         return Word(text, text, dynamic=live)
+
+    def _unread_heredoc(self, node: Node, start: str, text: str) -> None:
+        """The grammar does not look into the body of `<<-`; without its tabs it is like that of `<<`."""
+        if any(child.type == "<<-" for child in node.children):
+            body = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+            merge(self.script, parse_script(f": <<{start}\n{body}\n{start}\n"))
+        else:
+            self.doubt("a heredoc holds something that cannot be placed")
 
     def _targets(self, node: Node) -> list[Node]:
         return [c for c in node.named_children if c.type != "file_descriptor"]

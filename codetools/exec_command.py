@@ -13,8 +13,8 @@ from codetools.policy import Policy
 from codetools.render import clean, exec_text, exit_words, shell_text
 from codetools.shells import in_directory
 from runtime.schema import JSON
-from runtime.tools import BadArguments, Tool, ToolContext, ToolResult, Verdict
-from sandbox import ExecResult, Sandbox, ShellResult
+from runtime.tools import BadArguments, Tool, ToolContext, ToolFailed, ToolResult, Verdict
+from sandbox import ExecResult, FileError, Sandbox, ShellResult
 from sandbox.values import StreamName
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -121,6 +121,8 @@ def _run(sandbox: Sandbox, context: ToolContext, arguments: ExecArguments) -> To
     with backend_failures():
         try:
             result = _execute(sandbox, context, arguments, progress)
+        except FileError as error:
+            raise ToolFailed(f"workdir {arguments.workdir}: {error.reason}") from error
         finally:
             progress.flush()
     if isinstance(result, ShellResult):

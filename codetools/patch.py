@@ -186,7 +186,7 @@ class _Parser:
         moved = self.at < len(self.lines) and self.lines[self.at - 1].startswith(_MOVE)
         hunks: list[Hunk] = []
         while self.at < len(self.lines) and not self.section_starts():
-            if self.lines[self.at].strip() or self.body_follows() and not hunks:
+            if self.lines[self.at].strip():
                 hunks.append(self.hunk())
             else:
                 self.at += 1

@@ -194,7 +194,7 @@ class Policy:
         verdicts = []
         for assignment in reading.assignments:
             name, value = assignment.name, assignment.value
-            hidden = value is not None and not value.dynamic and re.search(r"\$\(|`", value.text)
+            hidden = value is not None and re.search(r"\$\(|`", value.text)
             if name in _RUN_BY_THE_SHELL or hidden or (restricted and _TELLING_VARIABLE.match(name)):
                 verdicts.append(Verdict("ask", f"setting {name} can change what runs"))
         return verdicts

@@ -152,7 +152,7 @@ def hidden(name: str, words: Words) -> str:
         return f"{name} can make the shell run text later"
     if name in _REMOTE:
         return f"{name} runs commands where they cannot be seen"
-    if name in _ARITHMETIC and any(re.search(r"\$\(|`", w.text) and not w.dynamic for w in words[1:]):
+    if name in _ARITHMETIC and any(re.search(r"\$\(|`", w.text) for w in words[1:]):
         return "the shell may evaluate text that holds a command"
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -119,9 +120,10 @@ def _same(text: str, option: str, exact: bool) -> bool:
 
 def _could_be(word: Word, option: str) -> bool:
     """Whether an unquoted wildcard or brace in a command could become what a rule names."""
-    if "{" in word.text or word.text.startswith("~") or "*" in option or "?" in option:
+    if "{" in word.text or word.text.startswith("~"):
         return True
-    return fnmatch.fnmatchcase(option, word.text)
+    front, wanted = re.split(r"[*?\[]", word.text)[0], re.split(r"[*?]", option)[0]
+    return front.startswith(wanted) or wanted.startswith(front)
 
 
 def _program_spellings(text: str, decision: Decision) -> list[str]:

@@ -335,10 +335,7 @@ class Frame:
             + f"printf ';%s\\007' \"$2\" >&9; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
         )
         keep = f'{self.name}_s() {{ return "$1"; }}'
-        # Without promptvars: bash 5.2.15 corrupts its heap when it expands a prompt after an unfinished
-        # command substitution was evaluated (seen as "free(): invalid next size" at a later command).
-        quiet_bash = f"declare -ft {self.name}; shopt -u promptvars; set +o history +H; history -c; "
-        options = quiet_bash if bash else ""
+        options = f"declare -ft {self.name}; set +o history +H; history -c; " if bash else ""
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
         quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
@@ -364,9 +361,11 @@ class Frame:
         fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
         start = f"{{ {fix}printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
         end = self.probe_text(nonce)
-        if self.kind == "bash":
+        if self.kind == "bash" and not _may_be_unfinished_substitution(text):
             program = f'unset PROMPT_COMMAND; {start}; eval "$cr_c" <{source}; {end}'
             return b" cr_c=" + self._typed(body) + encode(f" PROMPT_COMMAND={quote(program)}\n")
+        if self.kind == "bash":
+            return b" cr_c=" + self._typed(body) + encode(f'; {start}; eval "$cr_c" <{source}; {end}\n')
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
         return encode(f" {names}{start}; command eval ") + self._typed(body) + encode(f" <{source}; {end}\n")
@@ -423,6 +422,16 @@ def _units(piece: str) -> Iterable[bytes]:
             cut = cut[:400]
         at += len(cut)
         yield b"'" + cut.replace(b"'", b"'\\''") + b"'"
+
+
+def _may_be_unfinished_substitution(text: str) -> bool:
+    """Whether to keep a text out of PROMPT_COMMAND.
+
+    bash 5.2.15 corrupts its heap when it evaluates an unfinished `$(` while it is not interactive, which
+    is how it runs PROMPT_COMMAND (valgrind: reads before the input line in parse_comsub's unwinding; later
+    "free(): invalid next size"). Typed as a plain `eval` it does not; that only costs quiet job numbers.
+    """
+    return any(opening in text for opening in ("$(", "<(", ">(")) and text.count("(") > text.count(")")
 
 
 class MarkReader:

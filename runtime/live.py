@@ -60,13 +60,13 @@ class Channel:
         """Hand over an event without waiting; on the event loop only."""
         self._add(event, None)
 
-    def progress(self, event: ToolProgress, closed: threading.Event) -> Callable[[], None] | None:
-        """From a tool's thread: make room for a piece of progress, and give what hands it over.
+    def progress(self, event: ToolProgress, unwanted: Callable[[], bool]) -> Callable[[], None] | None:
+        """From a tool's thread: wait for room for a piece of progress, and give what hands it over.
 
-        None: the tool's call was closed meanwhile.
+        None: nobody wants it any more.
         """
         while not self._room.acquire(timeout=_POLL_S):
-            if closed.is_set():
+            if unwanted():
                 return None
         return lambda: self._add(event, self._room.release)
 

@@ -35,10 +35,18 @@ async def drive(run: LiveRun) -> None:
     except asyncio.CancelledError:
         if not run.control.cancel_requested:
             raise
-        cause = RunCancelled("the run was cancelled")
-        raise _failed(run, cause) from cause
+        error = cancelled(run)
+        raise error from error.__cause__
     except Exception as error:  # whatever stops a run, its progress is handed over with it
         raise _failed(run, error) from error
+
+
+def cancelled(run: LiveRun) -> RunError:
+    """What the stream of a run raises whose task was cancelled, by its control or from inside."""
+    cause = RunCancelled("the run was cancelled")
+    error = _failed(run, cause)
+    error.__cause__ = cause
+    return error
 
 
 async def _connected(run: LiveRun) -> RunResult:

@@ -14,7 +14,7 @@ from runtime.errors import UserError
 from runtime.history import repair
 from runtime.items import Item, user_message
 from runtime.live import Channel, LiveRun, RunEvent
-from runtime.loop import drive
+from runtime.loop import cancelled, drive
 from runtime.models.model import ToolSpec
 from runtime.options import RunOptions
 from runtime.records import resumed_record, state_record
@@ -77,6 +77,8 @@ class RunStream:
         try:
             while (event := await live.channel.take(task)) is not None:
                 yield event
+            if task.cancelled():
+                raise cancelled(live)
             await task
         finally:
             live.control.detach()

@@ -69,6 +69,8 @@ def load_object(text: str) -> dict[str, JSON]:
         ) from None
     except RecursionError:
         raise JsonError("not valid JSON: nested too deep") from None
+    if "\\ud" in text.lower() and clean(value) != value:
+        raise JsonError("not valid JSON: a string holds half a surrogate pair, or NUL beside one")
     if not isinstance(value, dict):
         raise JsonError(f"a JSON object is needed, not {kind_of(value)}")
     return value

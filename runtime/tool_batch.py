@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,12 +161,12 @@ async def run_batch(run: LiveRun, plan: Plan) -> None:
 
 async def _run_call(run: LiveRun, ready: Ready) -> None:
     call = ready.call
-    closed = threading.Event()
+    closed, cancelled = threading.Event(), threading.Event()
     context = ToolContext(
         call_id=call.call_id,
         tool_name=call.name,
-        cancelled=threading.Event(),
-        emit=_progress(run, call, closed),
+        cancelled=cancelled,
+        emit=_progress(run, call, lambda: closed.is_set() or cancelled.is_set()),
     )
     try:
         outcome = await _outcome(run, ready, context)
@@ -214,18 +214,18 @@ async def _attempt(ready: Ready, context: ToolContext) -> Outcome:
         return _crash(call, error)
 
 
-def _progress(run: LiveRun, call: ToolCall, closed: threading.Event) -> Any:
+def _progress(run: LiveRun, call: ToolCall, unwanted: Callable[[], bool]) -> Callable[[str], None]:
     loop = asyncio.get_running_loop()
     home = threading.get_ident()
 
     def emit(text: str) -> None:
-        if closed.is_set():
+        if unwanted():
             return
         event = ToolProgress(call.call_id, call.name, text)
         if threading.get_ident() == home:
             run.channel.tell(event)
             return
-        hand_over = run.channel.progress(event, closed)
+        hand_over = run.channel.progress(event, unwanted)
         if hand_over is not None:
             loop.call_soon_threadsafe(hand_over)
 

@@ -29,10 +29,9 @@ UNKNOWN_SIGNAL_STATUS = 255
 """Status of a program that a signal ended which has no name in the protocol."""
 _JOIN_S = 5.0
 
-# paramiko logs stack traces of failures that are reported as exceptions anyhow.
-_logger = logging.getLogger(LOGGER_NAME)
-_logger.addHandler(logging.NullHandler())
-_logger.propagate = False
+# paramiko logs stack traces of failures that are raised as exceptions anyhow. To see them all the same:
+# logging.getLogger(LOGGER_NAME).setLevel(logging.DEBUG).
+logging.getLogger(LOGGER_NAME).setLevel(logging.CRITICAL + 1)
 
 
 class ChannelRefused(Exception):

@@ -307,8 +307,8 @@ def _check_key(
         expected = ", ".join(trusted.fingerprint for trusted in known.trusted)
         raise BackendError(
             f"the host key of {name} is not the known one: it shows {key.fingerprint}, expected is "
-            f"{expected}. Somebody may be listening in. If the host really has a new key, remove the old one: "
-            f"ssh-keygen -R '{name}' -f {_known_hosts_files(options)[0]}"
+            f"{expected}. Somebody may be listening in. If the host really has a new key, remove the old "
+            f"one: ssh-keygen -R '{name}' -f {_known_hosts_files(options)[0]}"
         )
     if options.accept_unknown_host:
         accepted[name] = key

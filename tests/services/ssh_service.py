@@ -60,6 +60,11 @@ class SshService:
         return self.directory / "known_hosts"
 
     @property
+    def home(self) -> Path:
+        """The HOME of what is run there: empty, for start files of shells."""
+        return self.directory / "home"
+
+    @property
     def log_file(self) -> Path:
         """What sshd says."""
         return self.directory / "sshd.log"
@@ -96,8 +101,18 @@ class SshService:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def restart(self) -> None:
+        """End the daemon and its connections, and start it again on the same port."""
+        self._end()
+        if not _launch(self, _sshd()):
+            raise ServiceError(f"port {self.port} was taken while sshd restarted")
+
     def stop(self) -> None:
         """End the daemon and its connections, and remove the directory. Idempotent."""
+        self._end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self) -> None:
         if self._daemon is not None:
             self.signal_all(signal.SIGCONT)
             for pid in self.connection_pids():
@@ -110,7 +125,6 @@ class SshService:
                 self._daemon.kill()
                 self._daemon.wait(_STOP_LIMIT_S)
             self._daemon = None
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> SshService:
         return self
@@ -144,6 +158,7 @@ def start_sshd(
     )
     directory = Path(tempfile.mkdtemp(prefix="coderig-sshd-"))
     try:
+        (directory / "home").mkdir()
         _make_keys(directory, host_keys)
         for _ in range(5):
             lines = [*_config(directory, host_keys), *shell_line, *extra]
@@ -229,6 +244,8 @@ def _config(directory: Path, host_keys: Sequence[str]) -> list[str]:
         "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
         "LogLevel VERBOSE",
+        # The start files of whoever runs the tests are slow at best.
+        f"SetEnv HOME={directory / 'home'}",
     ]
 
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runtime.errors import JournalError
 from runtime.events import PendingApproval
+from runtime.history import interrupted
 from runtime.items import Item, ItemKind
 from runtime.schema import JSON
 from runtime.state import SCHEMA_VERSION, Decision, Outcome, ResponseRecord, RunState, check_version
@@ -127,13 +128,13 @@ class _Rebuilt:
         state.completed = False
 
     def _on_input(self, record: Mapping[str, Any]) -> None:
-        self._close_batch()
+        self._answer_lost_calls()
         self._state.items.extend(_ITEMS.validate_python(record["items"]))
         self._state.pending_input = []
         self._state.settled = True
 
     def _on_response(self, record: Mapping[str, Any]) -> None:
-        self._close_batch()
+        self._answer_lost_calls()
         response = _RESPONSE.validate_python(record["response"])
         self._state.items.extend(_ITEMS.validate_python(record["items"]))
         self._state.responses.append(response)
@@ -158,6 +159,14 @@ class _Rebuilt:
         self._state.completed = True
 
     def _close_batch(self) -> None:
+        close_batch(self._state)
+
+    def _answer_lost_calls(self) -> None:
+        # The run went on, so every call had its output; one whose record is lost gets one that says so.
+        for item in last_answer(self._state):
+            if item.kind == ItemKind.TOOL_CALL and item.call_id not in self._state.finished:
+                lost = Outcome(item=interrupted(item.call_id), failed=None)
+                self._state.finished[item.call_id] = lost
         close_batch(self._state)
 
 

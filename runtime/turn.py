@@ -52,7 +52,7 @@ async def settle(run: LiveRun) -> RunResult | None:
     Also the entry of a resumed run, whose last answer may be settled in part.
     """
     state = run.state
-    if state.settled:
+    if state.settled or not state.responses:
         return None
     last = state.responses[-1]
     calls = _open_calls(run)

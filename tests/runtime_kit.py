@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,8 +133,6 @@ def read(stream: RunStream) -> RunResult:
 
 def read_events(stream: RunStream) -> list[RunEvent]:
     """All events of a stream."""
-    import asyncio
-
     return asyncio.run(events_of(stream))
 
 

@@ -1,0 +1,45 @@
+# `make demo` and `make test` work from a fresh clone on Debian as root; the rest needs `.venv`.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PLACE ?= local
+STAMP := .venv/.installed
+
+.PHONY: help demo test check fmt fmt-check lint types test-fast bench clean
+
+help: ## what there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON=$(PYTHON) bash scripts/setup.sh
+	@touch $@
+
+demo: $(STAMP) ## watch an agent fix a failing test suite; PLACE=local, docker or ssh
+	@$(BIN)/python scripts/demo.py $(PLACE)
+
+test: $(STAMP) ## all tests, against a real dockerd and a real sshd
+	@$(BIN)/python -m pytest
+
+check: fmt-check lint types test-fast ## what must be clean before a commit
+
+fmt: $(STAMP) ## format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+fmt-check: $(STAMP)
+	@$(BIN)/ruff format --check .
+
+lint: $(STAMP) ## lint
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## types, strict
+	@$(BIN)/mypy
+
+test-fast: $(STAMP)
+	@$(BIN)/python -m pytest -m "not docker and not ssh and not slow"
+
+bench: $(STAMP) ## measure, as ratios to a floor in the same run
+	@$(BIN)/python benchmarks/exec.py
+
+clean: ## remove what was made here
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,22 +6,19 @@ says why the text cannot be known before it runs. Nothing is ever left out in si
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Literal
 
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
+from codetools.grammar import BLANK, GAPS_ARE_TEXT, KNOWN, MAY_HIDE_BACKTICKS, RESERVED, WORDS, parse_mended
 from codetools.quoting import UNKNOWN, decode_ansi_c, in_double_quotes, unquoted
 
 MAX_SOURCE_BYTES = 256 << 10
 """Longer text is not parsed: it gets a doubt instead."""
 MAX_DEPTH = 120
-MAX_JOINS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,87 +96,13 @@ def parse_script(source: str) -> Script:
             "the command is too long to be read" if b"\0" not in data else "it holds a NUL byte"
         )
         return script
-    data, root = _parse_joined(data)
-    if root.has_error:
+    data, root, mended = parse_mended(data)
+    if root.has_error or not mended:
         script.doubts.append("the command cannot be read as shell text")
     _Reader(data, script).visit(root, "inherited", 0)
     return script
 
 
-@cache
-def _language() -> Language:
-    return Language(tree_sitter_bash.language())
-
-
-def _parse_joined(data: bytes) -> tuple[bytes, Node]:
-    """Parse, without what the grammar reads wrongly: line ends inside words, and words like `time`."""
-    for _ in range(MAX_JOINS):
-        root = Parser(_language()).parse(data).root_node
-        cuts = set(_keywords(root, data))
-        cuts |= set(_glued_gaps(root, data)) if b"\\\n" in data else set()
-        if not cuts:
-            return data, root
-        for start, end in sorted(cuts, reverse=True):
-            data = data[:start] + data[end:]
-    return data, Parser(_language()).parse(data).root_node
-
-
-def _nodes(root: Node) -> Iterator[Node]:
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += node.children
-
-
-def _keywords(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
-    """`time` and `coproc` stand before any kind of command; the grammar takes them for programs."""
-    if b"time" not in data and b"coproc" not in data:
-        return
-    for node in _nodes(root):
-        if node.type == "command_name" and node.text in {b"time", b"coproc"}:
-            match = _KEYWORD.match(data, node.start_byte)
-            if match:
-                yield match.span()
-
-
-def _glued_gaps(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
-    for node in _nodes(root):
-        if node.type not in _GAPS_ARE_TEXT:
-            for left, right in itertools.pairwise(node.children):
-                if re.fullmatch(rb"(?:\\\n)+", data[left.end_byte : right.start_byte]):
-                    yield left.end_byte, right.start_byte
-
-
-def names(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
-    return frozenset(text.split())
-
-
-_EXPANSIONS = names(
-    "simple_expansion expansion command_substitution arithmetic_expansion process_substitution"
-)
-_WORDS = _EXPANSIONS | names(
-    "word number raw_string ansi_c_string string translated_string concatenation brace_expression"
-    " extglob_pattern regex special_variable_name variable_name test_operator"
-)
-_KNOWN = _WORDS | names(
-    "program list pipeline subshell compound_statement negated_command if_statement elif_clause"
-    " else_clause while_statement for_statement c_style_for_statement case_statement case_item"
-    " do_group function_definition test_command unary_expression binary_expression"
-    " postfix_expression ternary_expression array subscript parenthesized_expression comment"
-    " command command_name variable_assignment variable_assignments declaration_command"
-    " unset_command redirected_statement file_redirect heredoc_redirect herestring_redirect"
-    " heredoc_start heredoc_body heredoc_content heredoc_end file_descriptor string_content"
-)
-_GAPS_ARE_TEXT = {"string", "heredoc_body", "heredoc_redirect", "expansion", "arithmetic_expansion"}
-_MAY_HIDE_BACKTICKS = {"word", "number", "string_content", "regex", "extglob_pattern", "variable_name"}
-_KEYWORD = re.compile(
-    rb"(?:time(?:[ \t]+-p)?(?:[ \t]+--)?"
-    rb"|coproc(?:[ \t]+\w+(?=[ \t]+(?:[{(]|\[\[|(?:if|for|while|until|case|select)\b)))?)"
-    rb"[ \t]+(?=[^ \t\n;&|)#])"
-)
-_BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _READS = {"<", "<&"}
 
 
@@ -204,11 +127,11 @@ class _Reader:
         if depth > MAX_DEPTH:
             self.doubt("the command is nested too deeply to be read")
             return
-        if node.is_named and node.type not in _KNOWN:
+        if node.is_named and node.type not in KNOWN:
             self.doubt(f"the command holds a construct that cannot be read ({node.type})")
         self._check_gaps(node)
         self._take(node, stdin)
-        if node.is_named and not node.children and node.type in _MAY_HIDE_BACKTICKS:
+        if node.is_named and not node.children and node.type in MAY_HIDE_BACKTICKS:
             self._loose_backticks(self.text(node))
         if node.type == "redirected_statement":
             stdin = self._redirected(node, stdin)
@@ -241,14 +164,14 @@ class _Reader:
 
     def _check_gaps(self, node: Node) -> None:
         """Bytes that no child covers must be blank, or the grammar has skipped something."""
-        if node.type in _GAPS_ARE_TEXT or not node.children:
+        if node.type in GAPS_ARE_TEXT or not node.children:
             return
         at = node.start_byte
         for child in node.children:
-            if not _BLANK.fullmatch(self.data[at : child.start_byte]):
+            if not BLANK.fullmatch(self.data[at : child.start_byte]):
                 self.doubt("the command holds characters that cannot be placed")
             at = max(at, child.end_byte)
-        if not _BLANK.fullmatch(self.data[at : node.end_byte]):
+        if not BLANK.fullmatch(self.data[at : node.end_byte]):
             self.doubt("the command holds characters that cannot be placed")
 
     # -- commands ---------------------------------------------------------------------------------
@@ -266,11 +189,13 @@ class _Reader:
                 stdin = "file" if self._operator(child) in _READS else stdin
             elif child.type == "command_name":
                 words.append(self.word(child.children[0] if child.children else child))
-            elif child.type in _WORDS or (not child.is_named and child.type != "$"):
+            elif child.type in WORDS or (not child.is_named and child.type != "$"):
                 words.append(self.word(child))
             elif child.type not in {"$", "comment"}:
                 self.doubt("the command holds a construct that cannot be read")
         words += self.late_words.get(node.id, [])
+        if words and words[0].source in RESERVED:
+            self.doubt(f"the word {words[0].source} stands where it cannot be placed")
         if words:
             command = Command(tuple(words), tuple(assignments), stdin, self.text(node))
             self.script.commands.append(command)
@@ -321,7 +246,7 @@ class _Reader:
         for redirect in self._redirects_of(node):
             if redirect.type == "heredoc_redirect":
                 stdin = self._heredoc(redirect)
-                late += [self.word(c) for c in redirect.named_children if c.type in _WORDS]
+                late += [self.word(c) for c in redirect.named_children if c.type in WORDS]
             elif redirect.type == "herestring_redirect":
                 stdin = self.word(redirect.named_children[-1])
             elif redirect.type == "file_redirect":
@@ -363,17 +288,17 @@ class _Reader:
         live = not quoted and any(mark in text for mark in "$`\\")
         if live:
             self._loose_backticks(text)
-        if live and body is not None and not body.children and re.search(r"\$\(|\$\{", text):
-            self._unread_heredoc(node, start, text)
+        tabs = any(child.type == "<<-" for child in node.children)
+        if live and tabs:
+            self._tabbed_heredoc(start, text)
+        elif live and body is not None and not body.children and re.search(r"\$\(|\$\{", text):
+            self.doubt("a heredoc holds something that cannot be placed")
         return Word(text, text, dynamic=live)
 
-    def _unread_heredoc(self, node: Node, start: str, text: str) -> None:
-        """The grammar does not look into the body of `<<-`; without its tabs it is like that of `<<`."""
-        if any(child.type == "<<-" for child in node.children):
-            body = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
-            merge(self.script, parse_script(f": <<{start}\n{body}\n{start}\n"))
-        else:
-            self.doubt("a heredoc holds something that cannot be placed")
+    def _tabbed_heredoc(self, start: str, text: str) -> None:
+        """The grammar does not look into the body of `<<-` well; without its tabs it is like that of `<<`."""
+        body = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        merge(self.script, parse_script(f": <<{start}\n{body}\n{start}\n"))
 
     def _targets(self, node: Node) -> list[Node]:
         return [c for c in node.named_children if c.type != "file_descriptor"]

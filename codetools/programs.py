@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from codetools.commands import Stdin, Word, names
+from codetools.commands import Stdin, Word
+from codetools.grammar import names
 from codetools.quoting import UNKNOWN
 
 Words = tuple[Word, ...]

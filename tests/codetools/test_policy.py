@@ -278,6 +278,7 @@ UNREADABLE = [
     "echo \udc80",
     "(" * 500 + "ls" + ")" * 500,
     "bash -c " * 20 + "ls",
+    "time ! " * 50 + "{ ls; }",
 ]
 
 

@@ -1,0 +1,95 @@
+"""The bash grammar of tree-sitter, and what is done to its input so that it reads as bash does. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+MAX_JOINS = 20
+"""How often text is mended and parsed again."""
+
+
+@cache
+def _language() -> Language:
+    return Language(tree_sitter_bash.language())
+
+
+def parse_mended(data: bytes) -> tuple[bytes, Node, bool]:
+    """Parse, without what the grammar reads wrongly: line ends inside words, and words like `time`.
+
+    Returns the mended text, its tree, and whether all of it could be mended.
+    """
+    for _ in range(MAX_JOINS):
+        root = Parser(_language()).parse(data).root_node
+        cuts = set(_keywords(root, data))
+        cuts |= set(_glued_gaps(root, data)) if b"\\\n" in data else set()
+        if not cuts:
+            return data, root, True
+        for start, end in sorted(cuts, reverse=True):
+            data = data[:start] + data[end:]
+    return data, Parser(_language()).parse(data).root_node, False
+
+
+def _nodes(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += node.children
+
+
+def _keywords(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
+    """`!`, `time` and `coproc` stand before any kind of command, for the grammar only before simple ones."""
+    if not any(word in data for word in (b"time", b"coproc", b"!")):
+        return
+    for node in _nodes(root):
+        negation = node.type == "!" and node.parent is not None and node.parent.type == "negated_command"
+        if negation or (node.type == "command_name" and node.text in {b"time", b"coproc"}):
+            match = _KEYWORD.match(data, node.start_byte)
+            if match:
+                yield match.span()
+
+
+def _glued_gaps(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
+    for node in _nodes(root):
+        if node.type not in GAPS_ARE_TEXT:
+            for left, right in itertools.pairwise(node.children):
+                if re.fullmatch(rb"(?:\\\n)+", data[left.end_byte : right.start_byte]):
+                    yield left.end_byte, right.start_byte
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
+_EXPANSIONS = names(
+    "simple_expansion expansion command_substitution arithmetic_expansion process_substitution"
+)
+WORDS = _EXPANSIONS | names(
+    "word number raw_string ansi_c_string string translated_string concatenation brace_expression"
+    " extglob_pattern regex special_variable_name variable_name test_operator"
+)
+KNOWN = WORDS | names(
+    "program list pipeline subshell compound_statement negated_command if_statement elif_clause"
+    " else_clause while_statement for_statement c_style_for_statement case_statement case_item"
+    " do_group function_definition test_command unary_expression binary_expression"
+    " postfix_expression ternary_expression array subscript parenthesized_expression comment"
+    " command command_name variable_assignment variable_assignments declaration_command"
+    " unset_command redirected_statement file_redirect heredoc_redirect herestring_redirect"
+    " heredoc_start heredoc_body heredoc_content heredoc_end file_descriptor string_content"
+)
+GAPS_ARE_TEXT = {"string", "heredoc_body", "heredoc_redirect", "expansion", "arithmetic_expansion"}
+MAY_HIDE_BACKTICKS = {"word", "number", "string_content", "regex", "extglob_pattern", "variable_name"}
+RESERVED = names("{ } ! [[ ]] if then else elif fi do done for while until case esac select function coproc")
+_KEYWORD = re.compile(
+    rb"(?:!|time(?:[ \t]+-p)?(?:[ \t]+--)?"
+    rb"|coproc(?:[ \t]+\w+(?=[ \t]+(?:[{(]|\[\[|(?:if|for|while|until|case|select)\b)))?)"
+    rb"[ \t]+(?=[^ \t\n;&|)#])"
+)
+BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 
 import paramiko
 
+from sandbox.backends.ssh_config import SshOptions, resolve
 from sandbox.backends.ssh_connection import ChannelRefused, Connection, ConnectionGone, Program
 from sandbox.backends.ssh_known_hosts import HostKey
-from sandbox.backends.ssh_login import SshOptions, connect, resolve
-from sandbox.errors import BackendError, Closed, ConnectionLost, RequestError
+from sandbox.backends.ssh_login import connect
+from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, RequestError
 from sandbox.values import Chunk, Deadline, SpawnRequest
 
 __all__ = ["SshBackend", "SshOptions", "SshProcess", "command_line"]
@@ -77,8 +78,10 @@ class SshBackend:
         or no channel; then nothing was run."""
         program = self._open()
         try:
-            line = command_line(request.argv, request.env, posix=bool(self._posix))
-            program.start(line, request.pty, request.env.get("TERM", DEFAULT_TERM))
+            env = dict(request.env)
+            term = env.pop("TERM", DEFAULT_TERM) if request.pty is not None else ""
+            line = command_line(request.argv, env, posix=bool(self._posix))
+            program.start(line, request.pty, term)
         except BaseException:
             program.close()
             raise
@@ -168,6 +171,10 @@ def _reads_posix(connection: Connection, limit_s: float) -> bool:
         # A start file of the shell may print in front of it.
         if output.endswith(_PROBE_ANSWER):
             return posix
+        if deadline.passed:
+            raise PlaceUnavailable(
+                f"{connection.name}: the login shell does not answer within {limit_s:g} s (slow start files?)"
+            )
         said = output or said
     text = said.decode("utf-8", "replace").strip()[-300:]
     raise BackendError(f"{connection.name} runs no commands; it said: {text or 'nothing'}")

@@ -80,7 +80,6 @@ class Program:
         """Give the channel back."""
         with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
             self.channel.close()
-        self.connection.transport.programs.pop(self.channel.get_id(), None)
         self.wake.set()
 
     def _request(self, kind: str) -> Message:
@@ -166,10 +165,12 @@ class Transport(paramiko.Transport):
         self._handlers[MSG_CHANNEL_FAILURE](channel, message)
 
     def _on_close(self, channel: paramiko.Channel, message: Message) -> None:
-        program = self.programs.get(channel.get_id())
+        program = self.programs.pop(channel.get_id(), None)
         if program is not None:
             program.over = True
         self._handlers[MSG_CHANNEL_CLOSE](channel, message)
+        # It comes only once. paramiko would remember every channel for as long as the connection lives.
+        self.channels_seen.pop(channel.get_id(), None)
 
 
 def _signal_status(name: str) -> int:
@@ -215,7 +216,7 @@ class Connection:
 
     @property
     def open_programs(self) -> int:
-        """How many channels are in use."""
+        """How many channels the server has not closed yet."""
         return len(self.transport.programs)
 
     def open(self, timeout_s: float) -> Program:

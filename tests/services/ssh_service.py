@@ -65,6 +65,11 @@ class SshService:
         return self.directory / "home"
 
     @property
+    def shadow_file(self) -> Path:
+        """The passwords that this server sees in place of the machine's, if there is such a file."""
+        return self.directory / "shadow"
+
+    @property
     def log_file(self) -> Path:
         """What sshd says."""
         return self.directory / "sshd.log"
@@ -140,6 +145,7 @@ def start_sshd(
     max_startups: str | None = None,
     login_shell: str | None = None,
     host_keys: Sequence[str] = ("ed25519", "ecdsa"),
+    password: str | None = None,
     extra: Sequence[str] = (),
 ) -> SshService:
     """Start an sshd and wait until it listens.
@@ -149,6 +155,7 @@ def start_sshd(
     max_startups  connections that are not logged in yet, as in sshd_config: "2:100:2"
     login_shell   the shell that is handed each command line, with -c: csh, fish, dash, ...
     host_keys     kinds of host keys the server has
+    password      of root, as this server sees it; keys are not taken then. Needs root
     extra         more lines for its configuration
 
     Raises ServiceError where it cannot be."""
@@ -169,6 +176,10 @@ def start_sshd(
             if max_startups is not None:
                 lines.append(f"MaxStartups {max_startups}")
             service = SshService(directory=directory, port=_free_port())
+            if password is not None:
+                _write_shadow(service.shadow_file, password)
+                lines += ["PubkeyAuthentication no"]
+            lines.append(f"PasswordAuthentication {'no' if password is None else 'yes'}")
             lines.append(f"Port {service.port}")
             (directory / "sshd_config").write_text("\n".join(lines) + "\n", encoding="utf-8")
             _write_known_hosts(service, host_keys)
@@ -241,12 +252,24 @@ def _config(directory: Path, host_keys: Sequence[str]) -> list[str]:
         "UsePAM no",
         "UseDNS no",
         "PermitRootLogin yes",
-        "PasswordAuthentication no",
         "KbdInteractiveAuthentication no",
         "LogLevel VERBOSE",
         # The start files of whoever runs the tests are slow at best.
         f"SetEnv HOME={directory / 'home'}",
     ]
+
+
+def _write_shadow(path: Path, password: str) -> None:
+    crypted = subprocess.run(
+        ["perl", "-e", "print crypt(<STDIN>, '$6$coderigtests$')"],
+        input=password,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_START_LIMIT_S,
+    ).stdout
+    path.write_text(f"root:{crypted}:19000:0:99999:7:::\n", encoding="utf-8")
+    path.chmod(0o600)
 
 
 def _write_known_hosts(service: SshService, host_keys: Sequence[str]) -> None:
@@ -265,9 +288,14 @@ def _free_port() -> int:
 def _launch(service: SshService, sshd: str) -> bool:
     """Start the daemon; False if somebody took the port in the meantime."""
     config = service.directory / "sshd_config"
+    command = [sshd, "-D", "-e", "-f", str(config)]
+    if service.shadow_file.exists():
+        # Mounted over /etc/shadow for the daemon alone: no account of the machine is touched.
+        script = 'mount --bind "$0" /etc/shadow && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", script, str(service.shadow_file), *command]
     with service.log_file.open("wb") as log:
         daemon = subprocess.Popen(
-            [sshd, "-D", "-e", "-f", str(config)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

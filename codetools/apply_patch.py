@@ -169,8 +169,9 @@ class _Commit:
         for name, step in steps:
             try:
                 step()
-            except SandboxError as error:
-                failed.append(f"{name} {what} ({sandbox_words(error)})")
+            except (SandboxError, PatchError) as error:
+                words = sandbox_words(error) if isinstance(error, SandboxError) else str(error)
+                failed.append(f"{name} {what} ({words})")
         return failed
 
     def _step(self, change: Change) -> None:
@@ -189,8 +190,9 @@ class _Commit:
         self.undo.append((path, lambda: self._remove_ours(path, data)))
 
     def _remove_ours(self, path: str, data: bytes) -> None:
-        if self.sandbox.read_file(path, max(len(data) * 2, 1 << 20)) == data:
-            self.sandbox.remove(path)
+        if self.sandbox.read_file(path, max(len(data) * 2, 1 << 20)) != data:
+            raise PatchError("something else has written it meanwhile")
+        self.sandbox.remove(path)
 
     def _delete(self, path: str) -> None:
         """Set the file aside under a hidden name: that keeps all of it, whatever its size, mode or kind."""

@@ -205,11 +205,8 @@ def _remarks(text: str, lines: list[FileLine]) -> str:
     crlf = sum(line.end == "\r\n" for line in lines)
     said = ""
     if crlf:
-        said += (
-            " (lines end with CRLF)"
-            if crlf == len(lines) or crlf == len(lines) - 1
-            else " (some lines end with CRLF)"
-        )
+        every = crlf >= sum(bool(line.end) for line in lines)
+        said += " (lines end with CRLF)" if every else " (some lines end with CRLF)"
     strange = sum("\udc80" <= char <= "\udcff" for char in text) if not text.isascii() else 0
     if strange:
         said += f" (not UTF-8: {strange} bytes are shown as U+FFFD)"

@@ -1,0 +1,1 @@
+"""Splits a bill among friends, to the last cent."""

@@ -1,0 +1,63 @@
+"""Keeps the keys that this process was given out of what it shows and records."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from runtime import Journal
+from runtime.schema import JSON
+
+MASK = "[masked]"
+_TELLING_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)\Z")
+_SHORTEST = 8
+
+
+class Mask:
+    """Replaces the values of environment variables whose names say that they are secret.
+
+    Values shorter than 8 characters are left alone: they would be found in ordinary text.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        values = {
+            value
+            for name, value in environment.items()
+            if _TELLING_NAME.search(name.upper()) and len(value) >= _SHORTEST and not value.startswith("/")
+        }
+        # The longest first: one secret may be the beginning of another.
+        ordered = sorted(values, key=len, reverse=True)
+        self._pattern = re.compile("|".join(re.escape(value) for value in ordered)) if ordered else None
+
+    def text(self, text: str) -> str:
+        """The text without the secrets."""
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+    def finds(self, text: str) -> bool:
+        """Whether a secret is in the text."""
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+    def value(self, value: JSON) -> JSON:
+        """A JSON value, with every text in it masked."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(key): self.value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        return value
+
+
+class MaskingJournal:
+    """A journal that keeps its records without the secrets."""
+
+    def __init__(self, journal: Journal, mask: Mask) -> None:
+        self._journal = journal
+        self._mask = mask
+
+    def append(self, record: Mapping[str, JSON]) -> None:
+        """Keep a record. Raises JournalError."""
+        if self._mask.finds(json.dumps(record, ensure_ascii=False, default=str)):
+            record = {key: self._mask.value(value) for key, value in record.items()}
+        self._journal.append(record)

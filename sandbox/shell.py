@@ -179,12 +179,13 @@ class StartReader:
 # One small program runs beside what it is to end, in the same process namespace, and is driven
 # over its standard input: a line names a signal (0: none), it sends that to every member of the
 # tree and answers with the members that are alive. It finds them through /proc by process group,
-# session, parenthood and an environment marker, with shell built-ins only (grep only as a shortcut).
+# session, parenthood and an environment marker, with shell built-ins only (a grep that looks beyond a
+# NUL, which busybox's does not, only as a shortcut).
 
 _SWEEP = r"""
 alive() {
   cr_table= cr_found=" "
-  if [ -n "$marker" ] && command -v grep >/dev/null 2>&1; then
+  if [ -n "$marker" ] && printf 'a\0b' | grep -qF b 2>/dev/null; then
     cr_marked=" $(grep -lsF -e "$marker" /proc/[0-9]*/environ 2>/dev/null | while IFS= read -r f; do
       f=${f#/proc/}; printf '%s ' "${f%/environ}"; done)"
   else cr_marked=; fi
@@ -273,6 +274,8 @@ def read_sweep(line: bytes) -> tuple[Survivor, ...] | None:
 
 _OSC = b"\x1b]8671;"
 _BEL = b"\x07"
+_PROGRAM_UNSET = "unset PROMPT_COMMAND; "
+_PROGRAM_EVAL = 'eval "$cr_c" <'
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 
 _SHELL_START = (
@@ -335,13 +338,26 @@ class Frame:
             + f"printf ';%s\\007' \"$2\" >&9; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
         )
         keep = f'{self.name}_s() {{ return "$1"; }}'
-        options = f"declare -ft {self.name}; set +o history +H; history -c; " if bash else ""
+        options = f"declare -ft {self.name}; {self._program()}set +o history +H; history -c; " if bash else ""
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
         quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
         return encode(
             f" {report}; {keep}; {options}PS1={quote(self._prompt_text)} PS2= ; {quiet}; {enter}:\n"
         )
+
+    def _program(self) -> str:
+        """bash only: the pieces of a command's program that never change, so that they need not be typed."""
+        start, end = self._start_text("@"), self._end_text("@", sane=False)
+        first, second = start.split("@")
+        third, fourth = end.split("@")
+        pieces = (f"{_PROGRAM_UNSET}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth)
+        words = " ".join(f"{self.name}_{n}={quote(piece)}" for n, piece in enumerate(pieces, 1))
+        return f"readonly {words}; "
+
+    @staticmethod
+    def _start_text(nonce: str) -> str:
+        return f"{{ printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
 
     @property
     def _prompt_text(self) -> str:
@@ -352,34 +368,53 @@ class Frame:
 
         before     the last mark of this shell: options that were taken off are put back
         stdin_tty  the command's input is the terminal; else /dev/null
-        sane       put the terminal's modes right first (something may have changed them)
+        sane       put the terminal's modes right when it has ended (see `probe`)
         """
         check_text("the command", text)
-        restore = self._restore(before, text)
-        body = f"{restore}\n{text}"
         source = "/dev/tty" if stdin_tty else "/dev/null"
-        fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
-        start = f"{{ {fix}printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
-        end = self.probe_text(nonce)
-        if self.kind == "bash" and not _may_be_unfinished_substitution(text):
-            program = f'unset PROMPT_COMMAND; {start}; eval "$cr_c" <{source}; {end}'
-            return b" cr_c=" + self._typed(body) + encode(f" PROMPT_COMMAND={quote(program)}\n")
         if self.kind == "bash":
-            return b" cr_c=" + self._typed(body) + encode(f'; {start}; eval "$cr_c" <{source}; {end}\n')
+            return self._bash_command(text, nonce, before, source, sane)
+        body = f"{self._restore(before, text, ':')}\n{text}"
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
-        return encode(f" {names}{start}; command eval ") + self._typed(body) + encode(f" <{source}; {end}\n")
+        return (
+            encode(f" {names}{self._start_text(nonce)}; command eval ")
+            + self._typed(body)
+            + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
+        )
 
-    def probe(self, nonce: str) -> bytes:
-        """The bytes to type when the rest of a command's line was dropped (Ctrl-C): asks for its mark."""
-        return encode(f" {self.probe_text(nonce)}\n")
+    def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
+        start, end = self._start_text(nonce), self._end_text(nonce, sane)
+        if _may_be_unfinished_substitution(text):
+            # An interactive `eval` gives 1 for a syntax error where a script gives 2.
+            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; unset cr_c; '
+            end = self._end_text(nonce, sane, check)
+            body = f"{self._restore(before, text, ':')}\n{text}"
+            return b" cr_c=" + self._typed(body) + encode(f'; {start}; eval "$cr_c" <{source}; {end}\n')
+        typed = b" cr_c=" + self._typed(f"{self._restore(before, text, 'unset cr_c')}\n{text}")
+        if sane:
+            program = f"{_PROGRAM_UNSET}{start}; {_PROGRAM_EVAL}{source}; {end}"
+            return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
+        parts = f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}"${self.name}_4"'
+        return typed + encode(f" PROMPT_COMMAND={parts}\n")
 
-    def probe_text(self, nonce: str) -> str:
+    def probe(self, nonce: str, sane: bool) -> bytes:
+        """The bytes to type when the rest of a command's line was dropped (Ctrl-C): asks for its mark.
+
+        sane  the command may have changed the terminal's modes: put them right. An echo would be
+              taken out, but busybox ash with echo on edits lines itself, and raw modes lose Ctrl-C.
+        """
+        return encode(f" {self._end_text(nonce, sane)}\n")
+
+    def _end_text(self, nonce: str, sane: bool, check: str = "") -> str:
         """The shell text that prints the end mark."""
-        return f'{{ {self.name} "$?" {nonce}; }} >/dev/null 2>&1 9>/dev/tty'
+        fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
+        status, after = ("$?", "") if not fix and not check else ("$cr_s", "; unset cr_s")
+        before = "" if status == "$?" else f"cr_s=$?; {check}{fix}"
+        return f'{{ {before}{self.name} "{status}" {nonce}{after}; }} >/dev/null 2>&1 9>/dev/tty'
 
-    def _restore(self, before: Mark | None, text: str) -> str:
-        words = ["unset cr_c" if self.kind == "bash" else ":"]
+    def _restore(self, before: Mark | None, text: str, first: str) -> str:
+        words = [first]
         if before is not None:
             flags = "".join(letter for letter in "xv" if letter in before.flags)
             if flags:
@@ -524,7 +559,7 @@ class MarkReader:
 def strip_marks(data: bytes, prompt: bytes) -> bytes:
     """Data without the frame's prompts and without end marks of earlier commands."""
     data = data.replace(prompt, b"")
-    return re.sub(rb"\x1b\]8671;E;([0-9a-f]{24});(?s:.*?);\1\x07", b"", data)
+    return re.sub(rb"\x1b\]8671;E;([0-9a-f]{16});(?s:.*?);\1\x07", b"", data)
 
 
 def _parse_mark(body: bytes) -> Mark:

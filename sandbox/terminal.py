@@ -43,6 +43,7 @@ class _Running:
     keeper: Keeper
     on_output: OnOutput | None
     began_s: float
+    sane: bool
     probed: bool = False
 
 
@@ -61,7 +62,6 @@ class Terminal:
         )
         self._before: shell.Mark | None = None
         self._pending = b""
-        self._unsure_modes = False
         self._running: _Running | None = None
         self.last_output = b""
         self.cwd = cwd or ""
@@ -119,13 +119,14 @@ class Terminal:
         yield_s: float | None = None,
     ) -> ShellResult:
         """Run one command. `deadline` counts from when the command begins (see Shell.run)."""
-        nonce = secrets.token_hex(12)
-        typed = self._frame.command(
-            command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=self._unsure_modes
-        )
-        self._unsure_modes = stdin_tty or "tty" in command
+        nonce = secrets.token_hex(8)
+        # Only a command that uses the terminal itself changes its modes; putting them right costs a process.
+        sane = stdin_tty or "tty" in command
+        typed = self._frame.command(command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane)
         reader = shell.MarkReader(self._frame, nonce, typed)
-        self._running = _Running(command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic())
+        self._running = _Running(
+            command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic(), sane
+        )
         began = self._begin(typed)
         if began is not None:
             return began
@@ -173,7 +174,6 @@ class Terminal:
 
     def write(self, data: bytes, timeout_s: float = 5.0) -> int:
         """Type bytes as a person would; returns how many the terminal took."""
-        self._unsure_modes = True
         return self._type(data, timeout_s)
 
     def interrupt(self) -> None:
@@ -246,7 +246,7 @@ class Terminal:
         if running.reader.prompted and running.reader.mark is None and not running.probed:
             # The shell dropped the rest of the command's line (Ctrl-C): ask for the mark again.
             running.probed = True
-            self._type(self._frame.probe(running.nonce))
+            self._type(self._frame.probe(running.nonce, running.sane))
 
     def _pump(self, timeout_s: float) -> ShellResult | None:
         """Read once. A result only if the shell itself has ended."""
@@ -344,7 +344,7 @@ class Terminal:
             if running is not None and probe.passed and not running.probed:
                 # A prompt that the command changed gives no hint; asking once more does no harm.
                 running.probed = True
-                self._type(self._frame.probe(running.nonce))
+                self._type(self._frame.probe(running.nonce, running.sane))
         return self._has_mark
 
     def _take_running(self) -> _Running:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 
 import ptyprocess
@@ -124,6 +125,8 @@ class PtyProcess:
         )
         self._fd: int = self._child.fd
         os.set_blocking(self._fd, False)
+        self._poller = select.poll()
+        self._poller.register(self._fd, select.POLLIN)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -131,9 +134,7 @@ class PtyProcess:
         """See Process.read."""
         if self._closed:
             return Chunk(eof=True)
-        poller = select.poll()
-        poller.register(self._fd, select.POLLIN)
-        if not poller.poll(timeout_s * 1000):
+        if not self._poller.poll(timeout_s * 1000):
             return Chunk()
         try:
             data = os.read(self._fd, _READ_BYTES)
@@ -188,18 +189,21 @@ class PtyProcess:
 
 
 def _write(fd: int, data: bytes, timeout_s: float) -> int:
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    if not poller.poll(timeout_s * 1000):
-        return 0
-    try:
-        return os.write(fd, data[:_READ_BYTES])
-    except BlockingIOError:
-        return 0
-    except OSError as error:
-        if error.errno in (errno.EPIPE, errno.EIO, errno.EBADF):
-            return len(data)
-        raise
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            return os.write(fd, data[:_READ_BYTES])
+        except BlockingIOError:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return 0
+            poller = select.poll()
+            poller.register(fd, select.POLLOUT)
+            poller.poll(left_s * 1000)
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EIO, errno.EBADF):
+                return len(data)
+            raise
 
 
 def _status(code: int | None) -> int | None:

@@ -85,4 +85,4 @@ def _failed(run: LiveRun, cause: Exception) -> RunError:
             run.record(failed_record(code_of(cause), str(cause)))
         except JournalError as error:
             cause.add_note(f"and the journal did not take it: {error}")
-    return RunError(f"the run failed in turn {run.state.turn}: {cause}", RunResult(state=run.state))
+    return RunError(f"the run failed: {cause}", RunResult(state=run.state))

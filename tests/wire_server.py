@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -68,7 +68,10 @@ class Refused(Exception):
 
 
 class WireServer:
-    """Serves a script. `requests` has what was accepted, `refused` why something was not."""
+    """Serves a script. `requests` has what was accepted, `refused` why something was not.
+
+    `arrived` is released for each request; `on_connect` is told each client's port.
+    """
 
     def __init__(self, script: Iterable[Reply | str] = ()) -> None:
         self.replies = deque(Reply(text=reply) if isinstance(reply, str) else reply for reply in script)
@@ -77,6 +80,7 @@ class WireServer:
         self.arrived = threading.Semaphore(0)
         self._lock = threading.Lock()
         self._count = 0
+        self.on_connect: Callable[[int], None] = lambda port: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.block_on_close = False  # a client may keep its connection for ever
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02})
@@ -143,6 +147,10 @@ class WireServer:
 def _handler(server: WireServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            server.on_connect(self.client_address[1])
 
         def do_POST(self) -> None:  # noqa: N802 (the name that http.server looks for)
             raw = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -295,7 +303,9 @@ class _Messages:
     )
 
     def check(self, headers: Mapping[str, str], body: Json) -> None:
-        _require(headers.get("x-api-key") and headers.get("anthropic-version"), "no key or no version")
+        # Older clients send a key in a header of its own, newer ones as a bearer token.
+        _require(headers.get("x-api-key") or headers.get("authorization"), "no key")
+        _require(headers.get("anthropic-version"), "anthropic-version: header is required")
         _require(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
         for key in body:
             _require(key in self.known, f"{key}: Extra inputs are not permitted")

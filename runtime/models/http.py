@@ -33,10 +33,14 @@ class _Held(Generic[C]):
 
 
 class Clients(Generic[C]):
-    """One client for each event loop that uses a model: a client's connections belong to one loop."""
+    """One client for each event loop that uses a model: a client's connections belong to one loop.
+
+    The first client is made at once, so that a missing key is told before anything runs.
+    """
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
+        self._first: C | None = make()
         self._held: dict[asyncio.AbstractEventLoop, _Held[C]] = {}
 
     def connect(self) -> None:
@@ -60,7 +64,7 @@ class Clients(Generic[C]):
         try:
             held = self._held[asyncio.get_running_loop()]
             if held.client is None:
-                held.client = self._make()
+                held.client, self._first = self._first or self._make(), None
             yield held.client
         finally:
             await self.release()

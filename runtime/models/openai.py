@@ -30,7 +30,6 @@ class OpenAIModel:
         self._base_url = base_url
         self._api_key = api_key
         self._clients = http.Clients(self._client)
-        self._client()
 
     @property
     def name(self) -> str:

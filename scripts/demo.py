@@ -37,7 +37,7 @@ def main() -> int:
                 [sys.executable, "-m", "coderig", "demo", "--place", place], check=False
             ).returncode
     except RuntimeError as error:
-        print(f"demo: {error}", file=sys.stderr)
+        sys.stderr.write(f"demo: {error}\n")
         return 1
 
 

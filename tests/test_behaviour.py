@@ -1,4 +1,4 @@
-"""The contract and the tests agree: every row has a test, every mark a row, every marked test an assertion."""
+"""Contract and tests agree: every row has a test, every mark a row, every marked test an assertion."""
 
 from __future__ import annotations
 

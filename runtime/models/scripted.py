@@ -160,7 +160,7 @@ def _read_item(item: Item, place: int, reading: _Reading) -> None:
         if item.call_id not in reading.open:
             raise ModelError(f"item {place} is an output for no open call: {item.call_id!r}", status=400)
         reading.open = tuple(call for call in reading.open if call != item.call_id)
-    elif reading.open and not reading.by_model:
+    elif reading.open and (item.source != Source.MODEL or not reading.by_model):
         raise ModelError(f"no output for the call {reading.open[0]!r} before item {place}", status=400)
     elif item.kind == ItemKind.TOOL_CALL:
         reading.open = (*reading.open, item.call_id)

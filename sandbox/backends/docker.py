@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import secrets
+import socket
 import tarfile
 import threading
 import time
@@ -40,6 +41,7 @@ from sandbox.values import SpawnRequest
 
 _CONTROL_TIMEOUT_S = 60
 _STOP_GRACE_S = 5
+_DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 
 __all__ = ["DockerBackend", "DockerMount", "DockerOptions"]
@@ -116,11 +118,11 @@ class DockerBackend:
         settings = docker.utils.kwargs_from_env()
         if self._options.host is not None:
             settings["base_url"] = self._options.host
-        where = settings.get("base_url") or "the default socket"
-        local = str(where).startswith("unix://") or where == "the default socket"
-        if self._options.directory is not None and not local:
+        where = str(settings.setdefault("base_url", _DEFAULT_HOST))
+        if self._options.directory is not None and not where.startswith("unix://"):
             raise RequestError(f"a bound directory needs a Docker daemon on this machine, not at {where}")
         try:
+            _knock(where)
             return docker.APIClient(version="auto", timeout=_CONTROL_TIMEOUT_S, **settings)
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise PlaceUnavailable(f"no Docker daemon answers at {where}: {error}") from error
@@ -316,6 +318,14 @@ def _bound(values: Wanted) -> bool:
 def _mount(view: MountView) -> docker.types.Mount:
     kind: Any = view.type
     return docker.types.Mount(view.target, view.source, type=kind, read_only=view.read_only)
+
+
+def _knock(host: str) -> None:
+    """OSError if nobody listens on a Unix socket: docker-py would leave its own socket open then."""
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(_CONTROL_TIMEOUT_S)
+            probe.connect("/" + host.removeprefix("unix://").lstrip("/"))
 
 
 def _remove(api: Any, container: str) -> None:

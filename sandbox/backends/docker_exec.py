@@ -58,8 +58,12 @@ class DaemonCalls:
                     body["ConsoleSize"] = [size[1], size[0]]
                 headers = {"Connection": "Upgrade", "Upgrade": "tcp"}
                 response = self._api._post_json(url, headers=headers, data=body, stream=True)
-                self._api._raise_for_status(response)
-                return identity, Wire(response)
+                try:
+                    self._api._raise_for_status(response)
+                    return identity, Wire(response)
+                except BaseException:
+                    response.close()
+                    raise
         except PlaceUnavailable as error:
             _, words = self.state(container)
             raise PlaceUnavailable(f"the container is {words}: {error}") from error
@@ -195,7 +199,12 @@ class DockerProcess:
         """See Process.poll. Raises PlaceUnavailable if the container died, or is paused."""
         if self._status is not None:
             return self._status
-        told = self._calls.inspect(self._identity)
+        try:
+            told = self._calls.inspect(self._identity)
+        except PlaceUnavailable:
+            # With the container, its programs are forgotten.
+            self._require_container()
+            raise
         status = None if told["Running"] else told["ExitCode"]
         if status == _KILLED:
             self._require_container()

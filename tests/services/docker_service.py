@@ -21,6 +21,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -110,8 +111,12 @@ def _reachable() -> str | None:
 
 def _answers(url: str) -> bool:
     try:
+        if url.startswith("unix://"):
+            # docker-py leaves a socket open when nobody listens.
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(url.removeprefix("unix://"))
         client = docker.DockerClient(base_url=url, timeout=10)
-    except docker.errors.DockerException:
+    except (docker.errors.DockerException, OSError):
         return False
     try:
         return bool(client.ping())

@@ -377,11 +377,8 @@ class Frame:
         body = f"{self._restore(before, text, ':')}\n{text}"
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
-        return (
-            encode(f" {names}{self._start_text(nonce)}; command eval ")
-            + self._typed(body)
-            + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
-        )
+        head = encode(f" {names}{self._start_text(nonce)}; command eval ")
+        return head + self._typed(body, len(head)) + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
 
     def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
         start, end = self._start_text(nonce), self._end_text(nonce, sane)
@@ -425,25 +422,29 @@ class Frame:
                 words.append(f"{self.name}_s {before.status}")
         return "{ " + "; ".join(words) + "; } >/dev/null 2>&1"
 
-    def _typed(self, text: str) -> bytes:
-        """Text as one word that survives a terminal: no control byte is typed, no line is too long."""
-        pieces = re.split(r"([\x01-\x08\x0b-\x1f\x7f])", text)
+    def _typed(self, text: str, used: int = 0) -> bytes:
+        """Text as one word that survives a terminal: no control byte is typed, no line is too long.
+
+        used  how many bytes of the first line are taken already"""
         parts: list[bytes] = []
-        line = 0
-        for index, piece in enumerate(pieces):
-            if index % 2:
-                code = f"{ord(piece):03o}"
-                parts.append(f"$'\\{code}'".encode() if self.kind == "bash" else f'"$cr_{code}"'.encode())
-                line += len(parts[-1])
-                continue
-            for unit in _units(piece):
-                if line + len(unit) > _MAX_LINE_BYTES:
-                    parts.append(b"\\\n")
-                    line = 0
-                parts.append(unit)
-                at = unit.rfind(b"\n")
-                line = line + len(unit) if at < 0 else len(unit) - at
+        line = used
+        for unit in self._pieces(text):
+            if line + len(unit) > _MAX_LINE_BYTES:
+                parts.append(b"\\\n")
+                line = 0
+            parts.append(unit)
+            at = unit.rfind(b"\n")
+            line = line + len(unit) if at < 0 else len(unit) - at
         return b"".join(parts) or b"''"
+
+    def _pieces(self, text: str) -> Iterable[bytes]:
+        for index, piece in enumerate(re.split(r"([\x01-\x08\x0b-\x1f\x7f])", text)):
+            if index % 2 == 0:
+                yield from _units(piece)
+            elif self.kind == "bash":
+                yield f"$'\\{ord(piece):03o}'".encode()
+            else:
+                yield f'"$cr_{ord(piece):03o}"'.encode()
 
 
 def _units(piece: str) -> Iterable[bytes]:

@@ -65,8 +65,8 @@ def open_place(name: str, request: pytest.FixtureRequest, directory: Path) -> It
                 known_hosts_file=str(service.known_hosts_file),
                 use_ssh_config=False,
             )
-            box = stack.enter_context(SSHSandbox(options, str(directory)))
-            yield Place(name, box, "bash", str(directory))
+            ssh = stack.enter_context(SSHSandbox(options, str(directory)))
+            yield Place(name, ssh, "bash", str(directory))
         else:
             from sandbox.backends.docker import DockerOptions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_failures_have_their_kind(place: Place) -> None:
     box, base = place.box, place.fresh()
     box.write_file(f"{base}/file", b"12345")
     box.make_dirs(f"{base}/dir")
-    for error, call in [
+    failures: list[tuple[type[Exception], Callable[[], object]]] = [
         (NotFound, lambda: box.read_file(f"{base}/none")),
         (NotFound, lambda: box.list_dir(f"{base}/none")),
         (NotFound, lambda: box.stat(f"{base}/none")),
@@ -99,7 +100,8 @@ def test_failures_have_their_kind(place: Place) -> None:
         (TooLarge, lambda: box.read_file(f"{base}/file", 4)),
         (FileError, lambda: box.read_file("")),
         (FileError, lambda: box.read_file("a\0b")),
-    ]:
+    ]
+    for error, call in failures:
         with pytest.raises(error):
             call()
     assert box.read_file(f"{base}/file", 5) == b"12345"

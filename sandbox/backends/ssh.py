@@ -118,7 +118,9 @@ class SshBackend:
         if self._closed.is_set():
             raise Closed("the sandbox is closed")
         with self._lock:
-            return [connection for connection in self._connections if connection.alive]
+            standing = [connection for connection in self._connections if connection.alive]
+        # The one with most room first: asking a full one costs a round trip.
+        return sorted(standing, key=lambda connection: connection.open_programs)
 
     def _grow(self, tried: list[Connection]) -> None:
         """One connection more, unless somebody else has just made one."""

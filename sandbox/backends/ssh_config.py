@@ -34,7 +34,8 @@ class SshOptions:
                          for as long again; 0: never asked
     use_ssh_config       whether ~/.ssh/config (or ssh_config_file) is read
     proxy_jump           "[user@]host[:port]", several parted by commas; "none": none
-    max_connections      how many connections may be opened when the server limits channels on one
+    max_connections      how many connections may be opened where the server limits the channels on one;
+                         ending a command takes a channel too, so do not be mean
     """
 
     host: str
@@ -51,7 +52,7 @@ class SshOptions:
     use_ssh_config: bool = True
     ssh_config_file: str | Path | None = None
     proxy_jump: str | None = None
-    max_connections: int = 4
+    max_connections: int = 16
 
 
 @dataclass(frozen=True, slots=True)

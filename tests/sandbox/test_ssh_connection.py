@@ -19,7 +19,8 @@ from ssh_kit import LIMIT_S, connects, options_of, read_to_end, read_until, sh, 
 
 from sandbox.backends.ssh import SshBackend, SshOptions
 from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, RequestError
-from sandbox.values import PtySize, SpawnRequest
+from sandbox.execute import Executor
+from sandbox.values import ExecRequest, PtySize, SpawnRequest
 
 pytestmark = pytest.mark.ssh
 
@@ -84,13 +85,13 @@ def test_a_changed_host_key_is_refused_even_if_unknown_hosts_are_accepted(
     assert "ssh-keygen -R" in str(caught.value)
 
 
-@pytest.mark.spec("SSH-04")
+@pytest.mark.spec("B99")
 def test_the_kind_of_key_that_is_known_is_asked_for_first(service: SshService, tmp_path: Path) -> None:
     path = known_hosts(tmp_path, f"[{service.host}]:{service.port} {service.host_key('ecdsa')}")
     assert connects(replace(options_of(service), known_hosts_file=path))
 
 
-@pytest.mark.spec("SSH-04")
+@pytest.mark.spec("B99")
 def test_an_rsa_key_is_recognised(tmp_path: Path) -> None:
     with start_sshd(host_keys=["rsa", "ed25519"]) as server:
         path = known_hosts(tmp_path, f"[{server.host}]:{server.port} {server.host_key('rsa')}")
@@ -352,7 +353,7 @@ def test_writing_to_a_peer_that_falls_silent_ends_too() -> None:
         server.signal_all(signal.SIGCONT)
 
 
-@pytest.mark.spec("SSH-12")
+@pytest.mark.spec("B57")
 def test_more_programs_than_one_connection_takes_open_another_connection() -> None:
     with start_sshd(max_sessions=2) as server:
         backend = SshBackend(replace(options_of(server), max_connections=2))
@@ -370,7 +371,19 @@ def test_more_programs_than_one_connection_takes_open_another_connection() -> No
         backend.close()
 
 
-@pytest.mark.spec("SSH-12")
+@pytest.mark.spec("B57")
+def test_commands_at_their_timeout_are_ended_though_all_channels_are_taken() -> None:
+    with start_sshd(max_sessions=2) as server, ThreadPoolExecutor(6) as pool:
+        backend = SshBackend(options_of(server))
+        executor = Executor(backend)
+        request = ExecRequest(command="sleep 3711 & sleep 3711", timeout_s=1)
+        results = list(pool.map(lambda _: executor.run(request, cwd=None, env={}), range(6)))
+        assert [result.timed_out for result in results] == [True] * 6
+        assert sh(backend, "ps ax -o args | grep -c '^sleep 3711'")[1] == b"0\n"
+        backend.close()
+
+
+@pytest.mark.spec("B57")
 def test_one_session_for_each_connection_is_enough() -> None:
     with start_sshd(max_sessions=1) as server:
         backend = SshBackend(options_of(server))
@@ -381,7 +394,7 @@ def test_one_session_for_each_connection_is_enough() -> None:
         backend.close()
 
 
-@pytest.mark.spec("SSH-12")
+@pytest.mark.spec("B57")
 def test_a_server_that_opens_no_session_is_an_error_at_once() -> None:
     with start_sshd(max_sessions=0) as server:
         backend = SshBackend(options_of(server))
@@ -425,7 +438,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
             backend.spawn(SpawnRequest(argv=["true"]))
 
 
-@pytest.mark.spec("SSH-14")
+@pytest.mark.spec("B104")
 def test_a_storm_of_connections_gets_through_a_narrow_door() -> None:
     with start_sshd(max_startups="2:100:2") as server, ThreadPoolExecutor(20) as pool:
         options = replace(options_of(server), connect_timeout_s=40)
@@ -433,7 +446,7 @@ def test_a_storm_of_connections_gets_through_a_narrow_door() -> None:
         assert "MaxStartups" in server.log_file.read_text(encoding="utf-8", errors="replace")
 
 
-@pytest.mark.spec("SSH-14")
+@pytest.mark.spec("B104")
 def test_a_door_that_stays_shut_is_named() -> None:
     with start_sshd(max_startups="1:100:1") as server, socket.socket() as sitter:
         sitter.connect((server.host, server.port))

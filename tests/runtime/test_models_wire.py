@@ -80,7 +80,7 @@ def ask(
         return answer, server.requests[0].body
 
 
-@pytest.mark.spec("PV-01", "PV-03", "CF-01", "CF-02")
+@pytest.mark.spec("PV-01", "PV-03")
 @BOTH
 def test_a_run_with_parallel_calls_and_a_failing_one_comes_to_its_end(provider: str, how: How) -> None:
     bench = Bench(acts={"fail": fails})

@@ -139,7 +139,7 @@ def test_an_unknown_tool_is_answered_with_the_names_that_exist_and_the_other_cal
         assert said.rindex("exec_command") < said.rindex("another")
 
 
-@pytest.mark.spec("B26", "TL-10", "AR-12")
+@pytest.mark.spec("B26", "TL-10")
 @BOTH
 @pytest.mark.parametrize(
     "arguments",
@@ -281,7 +281,7 @@ def test_what_is_for_people_never_reaches_the_model() -> None:
     assert shown is not None and shown.details == {"diff": "SECRET"} and shown.title == "Edit"
 
 
-@pytest.mark.spec("B41", "TL-01", "TX-06")
+@pytest.mark.spec("B41", "TL-01")
 @given(st.text(alphabet=st.characters(codec=None, categories=None)))
 def test_a_tools_text_reaches_the_model_as_it_is_but_for_nul_and_lone_surrogates(text: str) -> None:
     async def act(context: ToolContext, arguments: str) -> str:
@@ -347,7 +347,7 @@ def test_a_tool_that_tells_more_than_is_read_waits_and_leaving_frees_it() -> Non
     asyncio.run(scenario())
 
 
-@pytest.mark.spec("TF-01", "RX-12")
+@pytest.mark.spec("RX-12")
 def test_an_async_tool_runs_on_the_loop_and_a_blocking_one_on_a_thread() -> None:
     threads: dict[str, str] = {}
 

@@ -1,0 +1,164 @@
+"""Peers: installed from PyPI into environments of their own, each driven through a worker process.
+
+A worker measures inside itself, so the conversation with it is not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.floors import check
+
+ENVIRONMENTS = Path(__file__).resolve().parent.parent / ".venv" / "bench"
+_WORKER = Path(__file__).with_name("peer_worker.py")
+_INSTALL_LIMIT_S = 600
+_OPEN_LIMIT_S = 60.0
+_CALL_LIMIT_S = 25.0
+_END_LIMIT_S = 15.0
+
+
+class PeerAbsent(Exception):
+    """A peer cannot take part; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A package that also runs commands. `requirement`: what pip installs."""
+
+    name: str
+    package: str
+    requirement: str
+    places: tuple[str, ...]
+
+
+PEERS = (
+    Peer("swe-rex", "swe-rex", "swe-rex", ("local", "docker")),
+    Peer("openhands", "openhands-tools", "openhands-tools", ("local",)),
+    Peer("openai-agents", "openai-agents", "openai-agents[docker]", ("local", "docker")),
+    Peer("inspect-ai", "inspect-ai", "inspect-ai", ("local", "docker")),
+    Peer("pexpect", "pexpect", "pexpect", ("local", "ssh")),
+    Peer("fabric", "fabric", "fabric", ("ssh",)),
+    Peer("asyncssh", "asyncssh", "asyncssh", ("ssh",)),
+)
+
+
+class Worker:
+    """A peer at work in a process of its own. `kinds`: what it can do, and how that is called there."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        assert process.stdin and process.stdout
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._stdout, selectors.EVENT_READ)
+        self._buffer = b""
+        hello = self._answer(_OPEN_LIMIT_S)
+        self.version = str(hello["version"])
+        self.kinds: dict[str, str] = hello["kinds"]
+
+    def call(self, kind: str) -> Callable[[str], Callable[[], float]]:
+        """One kind of its work as a contender's."""
+
+        def prepare(command: str) -> Callable[[], float]:
+            question = json.dumps({"kind": kind, "command": command}).encode() + b"\n"
+
+            def once() -> float:
+                self._stdin.write(question)
+                self._stdin.flush()
+                answer = self._answer(_CALL_LIMIT_S)
+                # Not every peer keeps a terminal's line ends, or the last one.
+                said = str(answer["output"]).replace("\r\n", "\n").strip()
+                check(command, f"{said}\n".encode() if said else b"", answer["status"])
+                return float(answer["seconds"])
+
+            return once
+
+        return prepare
+
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            if not self._selector.select(limit_s):
+                raise PeerAbsent(f"no answer within {limit_s:g} s")
+            data = os.read(self._stdout.fileno(), 65_536)
+            if not data:
+                raise PeerAbsent("its worker ended")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise PeerAbsent(str(answer["error"]))
+        return answer
+
+    def close(self) -> None:
+        """Let it end; end it if it does not."""
+        self._selector.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_LIMIT_S)
+        self._stdout.close()
+
+
+@contextlib.contextmanager
+def start(peer: Peer, place: str, access: dict[str, str]) -> Iterator[Worker]:
+    """A worker that is ready. `access`: how the place is reached. Raises PeerAbsent."""
+    python = install(peer)
+    log = ENVIRONMENTS / f"{peer.package}-{place}.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [str(python), str(_WORKER), peer.package, place, json.dumps(access)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=_environment(python, access),
+            start_new_session=True,
+        )
+    try:
+        worker = Worker(process)
+    except PeerAbsent:
+        process.kill()
+        process.wait(_END_LIMIT_S)
+        raise
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def _environment(python: Path, access: dict[str, str]) -> dict[str, str]:
+    env = {**os.environ, "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
+    if "url" in access:
+        env["DOCKER_HOST"] = access["url"]
+    return env
+
+
+def install(peer: Peer) -> Path:
+    """The Python of the peer's environment, made at the first use. Raises PeerAbsent."""
+    home = ENVIRONMENTS / peer.package
+    python, done = home / "bin" / "python", home / ".installed"
+    if done.exists():
+        return python
+    print(f"installing {peer.requirement}", file=sys.stderr, flush=True)
+    venv.create(home, with_pip=True, clear=True, symlinks=True)
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", peer.requirement]
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise PeerAbsent(f"pip took more than {_INSTALL_LIMIT_S} s") from None
+    if tried.returncode != 0:
+        raise PeerAbsent(f"pip: {(tried.stderr.strip().splitlines() or ['failed'])[-1][:200]}")
+    done.touch()
+    return python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import threading
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import paramiko
+import paramiko.agent
 
 from sandbox.backends.ssh_config import SshOptions, Target, jump_options, resolve
 from sandbox.backends.ssh_connection import Connection, Transport, close_transport
@@ -22,6 +24,7 @@ DEFAULT_KNOWN_HOSTS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_host
 _DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _KEY_CLASSES = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 _MAX_JUMPS = 8
+_AGENT_WAIT_S = 5.0
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 2.0
 # What the server says when it wants the client to sign with a key of this type.
@@ -204,7 +207,7 @@ def _check_key(
 
 def _login(transport: Transport, target: Target, options: SshOptions, deadline: Deadline) -> None:
     tried: list[str] = []
-    for name, attempt in _logins(transport, target, options, tried):
+    for name, attempt in _logins(transport, target, options, deadline, tried):
         transport.auth_timeout = deadline.remaining_s()
         try:
             if not attempt():
@@ -228,7 +231,9 @@ def _login(transport: Transport, target: Target, options: SshOptions, deadline: 
 _Login = tuple[str, Callable[[], list[str]]]
 
 
-def _logins(transport: Transport, target: Target, options: SshOptions, tried: list[str]) -> Iterator[_Login]:
+def _logins(
+    transport: Transport, target: Target, options: SshOptions, deadline: Deadline, tried: list[str]
+) -> Iterator[_Login]:
     """Every way to log in: named keys, the agent's, the usual ones, the password. A server gives up
     after a few wrong keys, so what the caller named comes first."""
 
@@ -239,7 +244,7 @@ def _logins(transport: Transport, target: Target, options: SshOptions, tried: li
         if key := _load_key(path, options.passphrase, tried):
             yield f"key {path}", with_key(key)
     if options.use_agent:
-        with contextlib.closing(_agent(tried)) as agent:
+        with contextlib.closing(_Agent(tried, deadline)) as agent:
             for agent_key in agent.get_keys():
                 yield f"agent key {agent_key.comment or agent_key.get_name()}", with_key(agent_key)
     if not target.identity_files:
@@ -251,20 +256,29 @@ def _logins(transport: Transport, target: Target, options: SshOptions, tried: li
         yield "password", lambda: transport.auth_password(target.user, password)
 
 
-class _NoAgent:
-    def get_keys(self) -> tuple[paramiko.AgentKey, ...]:
-        return ()
+class _Agent(paramiko.agent.AgentSSH):
+    """The running ssh-agent, if there is one. paramiko's own waits without a bound for an agent that never
+    answers (one that is forwarded over a dead connection), and leaves sockets open."""
+
+    def __init__(self, tried: list[str], deadline: Deadline) -> None:
+        super().__init__()
+        path = os.environ.get("SSH_AUTH_SOCK")
+        if not path:
+            return
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(min(_AGENT_WAIT_S, deadline.remaining_s() / 2))
+        try:
+            sock.connect(path)
+            self._connect(sock)  # type: ignore[attr-defined]
+            # A person may have to allow the use of a key.
+            sock.settimeout(deadline.remaining_s())
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            tried.append(f"the agent ({error})")
+            sock.close()
 
     def close(self) -> None:
-        return
-
-
-def _agent(tried: list[str]) -> paramiko.Agent | _NoAgent:
-    try:
-        return paramiko.Agent()
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        tried.append(f"the agent ({error})")
-        return _NoAgent()
+        """Let go of it."""
+        self._close()  # type: ignore[attr-defined]
 
 
 def _load_key(path: Path, passphrase: str | None, tried: list[str]) -> paramiko.PKey | None:

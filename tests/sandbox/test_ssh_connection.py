@@ -199,6 +199,21 @@ def test_a_key_of_the_agent_logs_in(
 
 
 @pytest.mark.spec("SSH-07")
+def test_an_agent_that_never_answers_is_passed_over(
+    service: SshService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(tmp_path / "agent"))
+        mute.listen()
+        options = replace(options_of(service), use_agent=True, connect_timeout_s=2)
+        assert connects(options)
+        with pytest.raises(BackendError, match="the agent \\(timed out\\)"):
+            connects(replace(options, identity_file=None))
+
+
+@pytest.mark.spec("SSH-07")
 def test_a_password_logs_in_when_no_key_does() -> None:
     with start_sshd(password="correct horse") as server:
         options = replace(options_of(server), password="correct horse")

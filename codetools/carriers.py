@@ -191,6 +191,9 @@ class _Unfolder:
     # -- programs that run others -----------------------------------------------------------------
 
     def _carrier(self, name: str, carrier: Carrier, words: Words, stdin: Stdin, depth: int) -> None:
+        if name == "command" and len(words) > 1 and words[1].text in {"-v", "-V"}:
+            self.leaf(words, needs=False)
+            return
         at, unread = after_options(carrier, words)
         if name == "env" and any(
             w.text.startswith(("-S", "--split-string", "-vS", "-iS")) for w in words[1 : at + 1]
@@ -226,18 +229,13 @@ class _Unfolder:
 
     def _xargs(self, words: Words, at: int, inner: Words, depth: int) -> None:
         """What xargs reads is put behind the program's own arguments, or in the place of a mark."""
-        marks = [
-            w.text[2:] or words[i + 1].text
-            for i, w in enumerate(words[: max(at - 1, 0)])
-            if w.text.startswith("-I")
-        ]
-        marks += ["{}"]
-        spread = [
-            Word(UNKNOWN, w.source, dynamic=True) if any(m and m in w.text for m in marks) else w
-            for w in inner
-        ]
+        marks = ["{}"]
+        for index, word in enumerate(words[:at]):
+            if found := re.fullmatch(r"-[a-zA-Z0-9]*I(.*)|--replace=(.*)", word.text):
+                marks.append(found[1] or found[2] or words[index + 1].text)
         if inner:
-            self.inner([*spread, Word(UNKNOWN, "...", dynamic=True)], "inherited", depth)
+            filled = [_filled(word, marks) for word in inner]
+            self.inner([*filled, Word(UNKNOWN, "...", dynamic=True)], "inherited", depth)
 
     def _shell(self, words: Words, stdin: Stdin, depth: int) -> None:
         """`sh -c text`, `sh script`, or a shell that reads its input."""
@@ -305,10 +303,7 @@ class _Unfolder:
         while at < len(words):
             if words[at].text in {"-exec", "-execdir", "-ok", "-okdir"}:
                 end = next((i for i in range(at + 1, len(words)) if words[i].text in {";", "+"}), len(words))
-                inner = [
-                    replace(w, text=UNKNOWN, dynamic=True) if "{}" in w.text else w
-                    for w in words[at + 1 : end]
-                ]
+                inner = [_filled(word, ["{}"]) for word in words[at + 1 : end]]
                 self.inner(inner, stdin, depth)
                 at = end
             elif words[at].text == "-delete":
@@ -363,6 +358,14 @@ _HANDLERS = {
     "mawk": _Unfolder._awk,
     "nawk": _Unfolder._awk,
 }
+
+
+def _filled(word: Word, marks: Sequence[str]) -> Word:
+    """A word in which a program puts something else for each mark."""
+    text = word.text
+    for mark in marks:
+        text = text.replace(mark, UNKNOWN) if mark else text
+    return word if text == word.text else replace(word, text=text, dynamic=True)
 
 
 def _joined(words: Sequence[Word]) -> Word:

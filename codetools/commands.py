@@ -16,7 +16,7 @@ from tree_sitter import Node
 from codetools.grammar import BLANK, GAPS_ARE_TEXT, KNOWN, MAY_HIDE_BACKTICKS, RESERVED, WORDS, parse_mended
 from codetools.quoting import UNKNOWN, decode_ansi_c, in_double_quotes, unquoted
 
-MAX_SOURCE_BYTES = 256 << 10
+MAX_SOURCE_BYTES = 64 << 10
 """Longer text is not parsed: it gets a doubt instead."""
 MAX_DEPTH = 120
 
@@ -215,8 +215,12 @@ class _Reader:
             self.script.functions.add(self.word(name).text)
 
     def _backticks(self, node: Node) -> None:
-        """Inside backticks a backslash is taken away before the text is read, so it is read again."""
+        """Inside backticks a backslash is taken away before the text is read, so it is read again.
+
+        Backticks do not nest, but the grammar thinks that they do."""
         text = self.text(node).lstrip()
+        if text.startswith("`") and "`" in text[1:-1].replace("\\`", ""):
+            self.doubt("backticks stand inside backticks")
         if text.startswith("`") and "\\" in text:
             inner = re.sub(r"\\([$`\\])", r"\1", text.strip("`"))
             self.script.doubts.append("backslashes inside backticks cannot be read for certain")

@@ -24,6 +24,7 @@ _TELLING_VARIABLE = re.compile(
     r"(?:LD_|DYLD_|GIT_|BASH_|PYTHON|NODE_|NPM_|PERL5|RUBY|JAVA_|CARGO_|RUSTC|PROMPT_COMMAND$|PATH$|CDPATH$|IFS$|ENV$"
     r"|PS[0-4]$|SHELLOPTS$|BASHOPTS$|LESS|MAN|.*PAGER$|.*EDITOR$|VISUAL$|BROWSER$|SHELL$|HOME$|XDG_|CC$|CXX$|MAKEFLAGS$)"
 )
+_HARMLESS_FILES = {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"}
 _RUN_BY_THE_SHELL = {"PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "BASH_ENV", "ENV"}
 
 
@@ -143,14 +144,15 @@ class Policy:
             return self.default
         return "ask" if any(rule.decision == "allow" for rule in self.rules) else "allow"
 
+    def _unsure(self) -> Decision:
+        """What a part gets that cannot be known before it runs."""
+        return "deny" if self.default == "deny" else "ask"
+
     def _check_reading(self, reading: Reading, cwd: str) -> Verdict:
         verdicts = [verdict for leaf in reading.leaves if (verdict := self._leaf(leaf))]
-        if not verdicts and (reading.assignments or reading.redirects or reading.leaves):
-            fallback = self._fallback()
-            verdicts.append(Verdict(fallback, "no rule speaks about it" if fallback != "allow" else ""))
         verdicts += self._assignments(reading)
         verdicts += self._redirects(reading, cwd)
-        verdicts += [Verdict("ask", why) for why in reading.doubts]
+        verdicts += [Verdict(self._unsure(), why) for why in reading.doubts]
         return max(verdicts, key=lambda verdict: _RANK[verdict.decision], default=Verdict("allow"))
 
     def _leaf(self, leaf: Leaf) -> Verdict | None:
@@ -169,7 +171,7 @@ class Policy:
         shown = f"`{leaf.shown}`"
         if best is None:
             if leaf.doubt:
-                return Verdict("ask", f"{shown}: {leaf.doubt}")
+                return Verdict(self._unsure(), f"{shown}: {leaf.doubt}")
             fallback = self._fallback()
             if not leaf.needs:
                 return None
@@ -207,7 +209,7 @@ class Policy:
         verdicts = []
         for redirect in reading.redirects:
             target = redirect.target
-            if target.text == "/dev/null" and target.literal:
+            if target.text in _HARMLESS_FILES and target.literal:
                 continue
             verdict = self._path(target.text, redirect.access, cwd)
             unsure = not target.literal or (moved and not target.text.startswith("/"))

@@ -85,7 +85,7 @@ _INLINE = {
     "deno": "", "bun": "e", "tclsh": "", "guile": "c", "sqlite3": "", "gdb": "",
 }  # fmt: skip
 _INLINE_LONG = {"--eval", "--print", "--run", "--command", "--init-eval-command"}
-NEUTRAL = names(": true false [ test exit return break continue wait shift")
+NEUTRAL = names(": true false [ test exit return break continue wait shift set shopt umask")
 NEUTRAL_DECLARATIONS = names("export declare typeset readonly local unset")
 _ARITHMETIC = NEUTRAL_DECLARATIONS | names("let read printf test [ mapfile readarray wait getopts")
 _REMOTE = names("ssh rsh telnet mosh parallel nsenter unshare systemd-run at batch crontab")

@@ -173,6 +173,17 @@ CARRIED = [
     "xargs -I{} rm {}",
     "ls | xargs -0 -r rm",
     "xargs sh -c 'rm \"$@\"' _",
+    "xargs -I% sh -c 'rm %'",
+    "xargs -I % sh -c 'rm %'",
+    "xargs -a list rm",
+    "find . -exec sh -c 'rm {}' \\;",
+    "env - rm x",
+    "bash --norc -c 'rm x'",
+    "bash -O extglob -c 'rm x'",
+    "bash +x -ce 'rm x'",
+    "ls | while read f; do rm $f; done",
+    "nohup sh -c 'rm x' &",
+    "trap -- 'rm x' EXIT",
     "find . -exec rm {} \\;",
     "find . -execdir rm {} +",
     "find . -ok rm {} ';'",
@@ -272,8 +283,13 @@ UNREADABLE = [
     "if true; then ls",
     "cat <<A <<'B'\na\nA\nb\nB",
     "ls\r\nls",
+    'echo `echo "`ls`"`',
     "env --frobnicate ls",
     "xargs -I{} {} x",
+    "xargs -I% % x",
+    "xargs -0I % % x",
+    "xargs --replace=X X x",
+    "xargs -i x {}",
     "find . -exec {} \\;",
     "echo \udc80",
     "(" * 500 + "ls" + ")" * 500,
@@ -353,6 +369,10 @@ HARMLESS = [
     "echo 'rm x; npm y'",
     "echo rm",
     "# rm x",
+    "command -v rm",
+    "command -v git && git status",
+    "set -euo pipefail; ls",
+    "echo no >/dev/stderr",
     "ls # rm x",
     "ls | xargs git status",
     "f() { ls; }; f",
@@ -402,6 +422,14 @@ def test_a_default_of_ask_is_for_every_program_and_every_written_file_without_a_
     assert decided(policy, "true > out") == "ask"
     assert decided(Policy().with_default("ask"), "ls") == "ask"
     assert decided(Policy(default="deny"), "ls") == "deny"
+    strict = Policy(rules=(Rule(decision="allow", pattern="ls*"),), default="deny")
+    assert [decided(strict, text) for text in ("ls", "$x", 'bash -c "$x"', "ls $(", "ls > out")] == [
+        "allow",
+        "deny",
+        "deny",
+        "deny",
+        "deny",
+    ]
     assert Policy(default="allow").with_default("ask").default == "allow"
 
 

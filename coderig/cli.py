@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from coderig.doctor import own_version
 from coderig.guard import guarded
-from coderig.session import USAGE, Decisions, raise_on_signals
+from coderig.signals import USAGE, raise_on_signals
 from coderig.terminal_io import flush_standard_streams, hold_standard_streams
 
 app = typer.Typer(
@@ -37,6 +36,8 @@ _BaseUrl = Annotated[
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from coderig.doctor import own_version
+
         typer.echo(f"coderig {own_version()}")
         raise typer.Exit
 
@@ -73,6 +74,7 @@ def run_command(
     Exit codes: 0 done, 1 failed, 2 wrong use, 3 an approval is needed, 130 interrupted.
     """
     from coderig.commands import start_run
+    from coderig.session import Decisions
 
     with guarded():
         if task == "-":
@@ -99,12 +101,14 @@ def resume(
     max_turns: Annotated[int | None, typer.Option("--max-turns", metavar="N", help="A new limit.")] = None,
     json_lines: _Json = False,
 ) -> None:
-    """Go on with a run that paused, failed, was interrupted or was killed.
+    """Go on with a run that stopped.
 
-    Nothing that had finished runs again. A command that was cut off is reported to the model as such; what a
-    killed run had left running in its place is ended first.
+    It may have paused, failed, been interrupted or been killed. Nothing that had finished runs again. A
+    command that was cut off is reported to the model as such, and what a killed run had left running in its
+    place is ended first.
     """
     from coderig.commands import resume_stored
+    from coderig.session import Decisions
 
     with guarded():
         decisions = Decisions(approve_all=yes, approve=approve or (), reject=reject or (), reason=reason)
@@ -136,7 +140,9 @@ def exec_command(
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Give it all of standard input.")] = False,
 ) -> None:
-    """Run one command in a place; its output passes through as it comes, and its exit code is ours.
+    """Run one command in a place.
+
+    Its output passes through as it comes, and its exit code is ours.
 
     Timed out: 124. The place failed, or the output cannot be written: 125. Wrong use: 2.
     """
@@ -148,7 +154,10 @@ def exec_command(
 
 @app.command()
 def doctor(json_lines: _Json = False) -> None:
-    """Tell what is here (Docker, SSH, isolation, keys), and what to do about what is not."""
+    """Tell what is here, and what to do about what is not.
+
+    Docker, SSH, isolation, keys (set or not, never their values), programs.
+    """
     from coderig.commands import show_findings
 
     with guarded():
@@ -166,10 +175,11 @@ def demo(
     yes: _Yes = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the project in the place.")] = False,
 ) -> None:
-    """Watch an agent repair a small project whose tests fail. Needs no key and no network.
+    """Watch an agent repair a small project.
 
-    The model's words come from a script unless --model is given; all the rest is real. The exit code is 0
-    only if the tests were red before and are green afterwards.
+    Its tests fail first. This needs no key and no network: the model's words come from a script unless
+    --model is given. All the rest is real. The exit code is 0 only if the tests were red before and are green
+    afterwards.
     """
     from coderig.commands import show_demo
 
@@ -189,10 +199,3 @@ def main() -> int:
     if not flush_standard_streams() and code == 0:
         code = 1
     return code
-
-
-if __name__ == "__main__":
-    # By its own name this file would be a second module.
-    from coderig.cli import main as same_main
-
-    raise SystemExit(same_main())

@@ -15,7 +15,8 @@ from coderig.doctor import examine
 from coderig.guard import UsageError, complain
 from coderig.json_view import JsonView
 from coderig.masking import Mask
-from coderig.session import OK, Decisions, Session, model_of, place_of, policy_of
+from coderig.session import Decisions, Session, model_of, place_of, policy_of
+from coderig.signals import OK
 from coderig.store import RunMeta, Store, home, new_id, now_s
 from coderig.terminal_io import OutputGone, Stream, console
 from coderig.view import Ending, TextView, View

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Sequence
-from types import FrameType
 
 from coderig.guard import UsageError, complain
 from coderig.place import parse_place
-from coderig.session import SIGNALS
+from coderig.signals import on_signals
 from coderig.terminal_io import OutputGone, Stream
 from sandbox import Cancelled
 from sandbox.values import MAX_TIMEOUT_S, StreamName
@@ -85,10 +83,8 @@ class _Passing:
 
     def listen(self) -> None:
         """From now on, a signal ends the command first, and this process then."""
-        for number in SIGNALS:
-            if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._stop)
+        on_signals(self._stop)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: int) -> None:
         self.signal = number
         self.cancel.set()

@@ -8,13 +8,13 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from coderig.agent import make_agent
 from coderig.approvals import Answer
 from coderig.leftovers import RUN_VARIABLE, end_leftovers
 from coderig.masking import Mask, MaskingJournal
 from coderig.place import Place, parse_place
+from coderig.signals import APPROVAL_NEEDED, FAILED, OK, SIGNALS, Interrupted, raise_on_signals
 from coderig.store import RunMeta, Store
 from coderig.terminal_io import OutputGone
 from coderig.view import Ending, View
@@ -37,22 +37,6 @@ from runtime import (
     run,
 )
 from sandbox import Sandbox, SandboxError
-
-OK, FAILED, USAGE, APPROVAL_NEEDED = 0, 1, 2, 3
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(BaseException):
-    """A signal asked this process to end. A BaseException, as KeyboardInterrupt is."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-    @property
-    def exit_code(self) -> int:
-        """What a shell reports for such an end."""
-        return 128 + self.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +98,9 @@ class Session:
 
     def _resume(self, state: RunState, say: str | None) -> Ending:
         self._apply_given(state)
-        if state.interruptions and not self._decide(state):
+        # Going on with a decision about some of them keeps it; the others ask again then.
+        some = self.ask is None and bool(self.decisions.approve or self.decisions.reject)
+        if state.interruptions and not self._decide(state) and not some:
             return self._paused(RunResult(state=state, interruptions=tuple(state.interruptions)))
         return self._go(state, say)
 
@@ -193,8 +179,7 @@ class Session:
             if self._approve_all:
                 state.approve(call)
             elif self.ask is None or not self._take(state, call, self.ask(call)):
-                # With a decision on some of them, going on records it; the others will ask again.
-                return self.ask is None and bool(self.decisions.approve or self.decisions.reject)
+                return False
         return True
 
     def _take(self, state: RunState, call: PendingApproval, answer: Answer) -> bool:
@@ -238,7 +223,7 @@ class Session:
             result=error.result,
             code=code,
             message=str(error),
-            resume=self._command,
+            resume=f"{self._command} --max-turns N" if code == ErrorCode.MAX_TURNS else self._command,
         )
 
     def _interrupted(self, exit_code: int, result: RunResult | None, why: str = "") -> Ending:
@@ -281,18 +266,6 @@ class Session:
         self._signal = number
         self.remark("stopping; once more to leave at once")
         control.cancel()
-
-
-def raise_on_signals() -> None:
-    """From now on, a signal that asks this process to end raises Interrupted in it."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number)
-
-    for number in SIGNALS:
-        # Who was told to live on (nohup) does.
-        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt)
 
 
 def place_of(meta: RunMeta) -> Place:

@@ -80,10 +80,12 @@ class Store:
     def create(self, meta: RunMeta) -> None:
         """Keep a new run. Raises StoreError."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._directory.chmod(0o700)
+            # One that was there before may be shared: only what is made here is closed to others.
+            self._directory.parent.mkdir(parents=True, exist_ok=True)
+            for made in (self._directory, self._runs):
+                made.mkdir(mode=0o700, exist_ok=True)
             directory = self.directory(meta.id)
-            directory.mkdir(parents=True, mode=0o700)
+            directory.mkdir(mode=0o700)
             _write(directory / _META, json.dumps({"version": VERSION, **asdict(meta)}, indent=2))
         except OSError as error:
             raise StoreError(f"{_cannot('keep the run in', self._directory, error)}") from error

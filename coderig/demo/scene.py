@@ -11,7 +11,8 @@ from rich.text import Text
 from coderig.approvals import Answer, diff_style, plain
 from coderig.masking import Mask
 from coderig.place import DockerPlace, Place, parse_place
-from coderig.session import FAILED, OK, Decisions, Session
+from coderig.session import Decisions, Session
+from coderig.signals import FAILED, OK
 from coderig.store import RunMeta, Store, new_id, now_s
 from coderig.terminal_io import Stream, console
 from coderig.view import TextView

@@ -274,8 +274,8 @@ def read_sweep(line: bytes) -> tuple[Survivor, ...] | None:
 
 _OSC = b"\x1b]8671;"
 _BEL = b"\x07"
-_PROGRAM_UNSET = "unset PROMPT_COMMAND; "
-_PROGRAM_EVAL = 'eval "$cr_c" <'
+_PROGRAM_UNSET = "builtin unset PROMPT_COMMAND; "
+_PROGRAM_EVAL = 'builtin eval "$cr_c" <'
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 
 _SHELL_START = (
@@ -327,24 +327,39 @@ class Frame:
 
     def setup(self, cwd: str | None) -> bytes:
         """The first line: no history, no prompts, the functions of the frame, the working directory."""
-        bash = self.kind == "bash"
+        if self.kind == "bash":
+            # 'R' among the flags: the caller made PROMPT_COMMAND readonly, so it carries no command any more.
+            head = "local r=; builtin unset PROMPT_COMMAND || r=R; "
+            exists, trap, flags = (
+                "[[ -d ${PWD-} ]]",
+                "builtin trap -p DEBUG >&9; builtin trap - DEBUG; ",
+                "$-$r",
+            )
+            options = (
+                f"declare -ft {self.name}; readonly -f {self.name} {self.name}_s; {self._program()}"
+                "set +o history +H; history -c; "
+            )
+        else:
+            head, exists, trap, flags, options = "", '[ -d "${PWD-}" ]', "", "$-", ""
+        own = self._own
         # Every output of this function goes to descriptor 9; whatever a trap of the caller's prints
         # while it runs goes where the frame sends standard output: nowhere.
+        fields = f'"$2" "$1" "{flags}" "${{PWD-}}"'
         report = (
-            f"{self.name}() {{ "
-            'printf \'\\033]8671;E;%s;%s;%s;%s;\' "$2" "$1" "$-" "${PWD-}" >&9; '
-            "if [ -d \"${PWD-}\" ]; then printf '1;' >&9; else printf '0;' >&9; fi; "
-            + ("trap -p DEBUG >&9; trap - DEBUG; " if bash else "")
-            + f"printf ';%s\\007' \"$2\" >&9; set +xv; jobs; PS1={quote(self._prompt_text)} PS2= ; }}"
+            f"{self.name}() {{ {head}{own}printf '\\033]8671;E;%s;%s;%s;%s;' {fields} >&9; "
+            f"if {exists}; then {own}printf '1;' >&9; else {own}printf '0;' >&9; fi; {trap}"
+            f"{own}printf ';%s\\007' \"$2\" >&9; {own}set +xv; {own}jobs; {self._prompts()}; }}"
         )
         keep = f'{self.name}_s() {{ return "$1"; }}'
-        options = f"declare -ft {self.name}; {self._program()}set +o history +H; history -c; " if bash else ""
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
         quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
-        return encode(
-            f" {report}; {keep}; {options}PS1={quote(self._prompt_text)} PS2= ; {quiet}; {enter}:\n"
-        )
+        return encode(f" {report}; {keep}; {options}{self._prompts()}; {quiet}; {enter}:\n")
+
+    @property
+    def _own(self) -> str:
+        """In front of the frame's own commands: a function of the caller's with that name is passed over."""
+        return "builtin " if self.kind == "bash" else "command "
 
     def _program(self) -> str:
         """bash only: the pieces of a command's program that never change, so that they need not be typed."""
@@ -355,13 +370,11 @@ class Frame:
         words = " ".join(f"{self.name}_{n}={quote(piece)}" for n, piece in enumerate(pieces, 1))
         return f"readonly {words}; "
 
-    @staticmethod
-    def _start_text(nonce: str) -> str:
-        return f"{{ printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
+    def _start_text(self, nonce: str) -> str:
+        return f"{{ {self._own}printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
 
-    @property
-    def _prompt_text(self) -> str:
-        return self.prompt.decode()
+    def _prompts(self) -> str:
+        return f"PS1={quote(self.prompt.decode())} PS2="
 
     def command(self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool) -> bytes:
         """The bytes to type for one command.
@@ -382,13 +395,13 @@ class Frame:
 
     def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
         start, end = self._start_text(nonce), self._end_text(nonce, sane)
-        if _may_be_unfinished_substitution(text):
+        if _may_be_unfinished_substitution(text) or (before is not None and "R" in before.flags):
             # An interactive `eval` gives 1 for a syntax error where a script gives 2.
-            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; unset cr_c; '
+            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; builtin unset cr_c; '
             end = self._end_text(nonce, sane, check)
             body = f"{self._restore(before, text, ':')}\n{text}"
-            return b" cr_c=" + self._typed(body) + encode(f'; {start}; eval "$cr_c" <{source}; {end}\n')
-        typed = b" cr_c=" + self._typed(f"{self._restore(before, text, 'unset cr_c')}\n{text}")
+            return b" cr_c=" + self._typed(body) + encode(f"; {start}; {_PROGRAM_EVAL}{source}; {end}\n")
+        typed = b" cr_c=" + self._typed(f"{self._restore(before, text, 'builtin unset cr_c')}\n{text}")
         if sane:
             program = f"{_PROGRAM_UNSET}{start}; {_PROGRAM_EVAL}{source}; {end}"
             return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
@@ -406,7 +419,7 @@ class Frame:
     def _end_text(self, nonce: str, sane: bool, check: str = "") -> str:
         """The shell text that prints the end mark."""
         fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
-        status, after = ("$?", "") if not fix and not check else ("$cr_s", "; unset cr_s")
+        status, after = ("$?", "") if not fix and not check else ("$cr_s", f"; {self._own}unset cr_s")
         before = "" if status == "$?" else f"cr_s=$?; {check}{fix}"
         return f'{{ {before}{self.name} "{status}" {nonce}{after}; }} >/dev/null 2>&1 9>/dev/tty'
 
@@ -415,7 +428,7 @@ class Frame:
         if before is not None:
             flags = "".join(letter for letter in "xv" if letter in before.flags)
             if flags:
-                words.append(f"set -{flags}")
+                words.append(f"{self._own}set -{flags}")
             if before.debug_trap:
                 words.append(before.debug_trap)
             if before.status and "e" not in before.flags and ("$?" in text or "${?" in text):

@@ -114,15 +114,10 @@ class Shell:
 
     def screen(self) -> str:
         """The terminal's screen as a person would see it, rendered from the output of the last command."""
-        import pyte
+        from sandbox.screen import render  # pyte is an extra
 
         terminal = self._terminal
-        size = self._size or PtySize()
-        display = pyte.Screen(size.columns, size.rows)
-        display.set_mode(pyte.modes.LNM)
-        if terminal is not None:
-            pyte.ByteStream(display).feed(terminal.seen())
-        return "\n".join(line.rstrip() for line in display.display).rstrip("\n")
+        return render(terminal.seen() if terminal else b"", self._size or PtySize())
 
     def info(self) -> ShellInfo:
         """Name, state, command and age, for a list."""

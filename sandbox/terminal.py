@@ -31,6 +31,7 @@ _WAIT_MIN_S = 0.005
 _WAIT_S = 0.25
 _CANCEL_WAIT_S = 0.05
 _PROBE_AFTER_S = 0.3
+_SCREEN_BYTES = 256 * 1024
 
 
 @dataclass
@@ -45,6 +46,8 @@ class _Running:
     began_s: float
     sane: bool
     probed: bool = False
+    shown: bytes = b""
+    """Output that earlier results gave out already; kept for the screen."""
 
 
 class Terminal:
@@ -194,7 +197,8 @@ class Terminal:
 
     def seen(self) -> bytes:
         """The output of the running command so far, else of the last one."""
-        return self._running.keeper.take().data if self._running else self.last_output
+        running = self._running
+        return running.shown + running.keeper.take().data if running else self.last_output
 
     def close(self) -> None:
         """Hang up, and end what of the session does not obey."""
@@ -272,6 +276,7 @@ class Terminal:
         assert self._running is not None
         running = self._running
         result = self._result(running, None, left_running=True)
+        running.shown = self.seen()[-_SCREEN_BYTES:]
         running.keeper = Keeper(running.keeper.limit_bytes)
         return result
 
@@ -363,7 +368,7 @@ class Terminal:
         survivors: tuple[Survivor, ...] = (),
     ) -> ShellResult:
         captured = running.keeper.take()
-        self.last_output = captured.data
+        self.last_output = running.shown + captured.data
         return ShellResult(
             exit_code=status,
             captured=captured,

@@ -21,7 +21,7 @@ HEAVY = {
     "docker": "sandbox/backends/docker",
     "paramiko": "sandbox/backends/ssh",
     "ptyprocess": "sandbox/backends/local.py",
-    "pyte": "sandbox/shells.py",
+    "pyte": "sandbox/screen.py",
     "openai": "runtime/models/openai",
     "anthropic": "runtime/models/anthropic",
     "tree_sitter": "codetools/",

@@ -231,6 +231,9 @@ def test_redirecting_the_shells_own_output_loses_no_result(shell: Shell) -> None
         "unset PATH HOME PWD; PATH=/usr/bin:/bin",
         "printf '\\033[?1049h\\033[2J'",
         "HISTFILE=/tmp/x; set -o history 2>/dev/null || :",
+        "printf() { :; }; jobs() { :; }",
+        "readonly PROMPT_COMMAND PS1 PS2",
+        "unset -f $(compgen -A function 2>/dev/null) x",
     ],
 )
 def test_changes_to_the_shell_do_not_break_the_next_result(shell: Shell, change: str) -> None:

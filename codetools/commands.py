@@ -99,7 +99,12 @@ def parse_script(source: str) -> Script:
     data, root, mended = parse_mended(data)
     if root.has_error or not mended:
         script.doubts.append("the command cannot be read as shell text")
-    _Reader(data, script).visit(root, "inherited", 0)
+    reader = _Reader(data, script)
+    reader.visit(root, "inherited", 0)
+    if reader.arithmetic and any(
+        re.search(r"\$\(|`", word.text) for c in script.commands for word in c.words
+    ):
+        script.doubts.append("the shell may evaluate text that holds a command")
     return script
 
 
@@ -113,6 +118,7 @@ class _Reader:
         self.data = data
         self.script = script
         self.late_words: dict[int, list[Word]] = {}
+        self.arithmetic = False
 
     def text(self, node: Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode()
@@ -139,6 +145,10 @@ class _Reader:
             self.visit(child, self._stdin_of_child(node, child, index, stdin), depth + 1)
 
     def _take(self, node: Node, stdin: Stdin) -> None:
+        if node.type in {"command_substitution", "subshell"} and re.match(r"\s*\$?\(\(", self.text(node)):
+            self.doubt("two parentheses may be arithmetic or commands")
+        # What comes out of a command or a variable there is evaluated once more, as an expression.
+        self.arithmetic |= node.type in {"((", "$((", "$[", "subscript"}
         match node.type:
             case "command":
                 self._command(node, stdin)
@@ -340,6 +350,8 @@ class _Reader:
 
     def _pieces(self, node: Node) -> tuple[str, bool, bool]:
         """(text, dynamic, pattern) of a node in word position."""
+        if node.type == "word" and re.search(r"(?<!\\)\n", self.text(node)):
+            self.doubt("a line end stands inside a word")
         match node.type:
             case "word" | "number" | "variable_name" | "test_operator" if not node.children:
                 return unquoted(self.text(node))

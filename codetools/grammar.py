@@ -28,6 +28,7 @@ def parse_mended(data: bytes) -> tuple[bytes, Node, bool]:
         root = Parser(_language()).parse(data).root_node
         cuts = set(_keywords(root, data))
         cuts |= set(_glued_gaps(root, data)) if b"\\\n" in data else set()
+        cuts |= set(_swallowed_line_ends(root)) if b"\n\\" in data else set()
         if not cuts:
             return data, root, True
         for start, end in sorted(cuts, reverse=True):
@@ -61,6 +62,15 @@ def _glued_gaps(root: Node, data: bytes) -> Iterator[tuple[int, int]]:
             for left, right in itertools.pairwise(node.children):
                 if re.fullmatch(rb"(?:\\\n)+", data[left.end_byte : right.start_byte]):
                     yield left.end_byte, right.start_byte
+
+
+def _swallowed_line_ends(root: Node) -> Iterator[tuple[int, int]]:
+    """A line that starts with a backslash is taken for a word of the line before; without it, it is not."""
+    for node in _nodes(root):
+        if node.type == "word" and node.text is not None:
+            match = re.match(rb"\s*\n\s*\\(?=[A-Za-z0-9_./-])", node.text)
+            if match:
+                yield node.start_byte + match.end() - 1, node.start_byte + match.end()
 
 
 def names(text: str) -> frozenset[str]:

@@ -61,6 +61,9 @@ DENIED_PARTS = [
     "rm >out x",
     "ls && rm x >/dev/null 2>&1",
     "rm\\\n x",
+    "ls\n\\rm x",
+    "ls a\n \\rm x",
+    "git status &&\n\\rm x",
     "ls # comment\nrm x",
 ]
 
@@ -277,6 +280,11 @@ UNREADABLE = [
     "BASH_ENV=x bash -c ls",
     "a='x[$(rm y)]'; echo $((a))",
     "let 'a[$(rm x)]=1'",
+    "ls\n\\{ x",
+    "echo $(( cat <<'E'\n$(`echo ls`)\nE\n ))",
+    "((ls); ls)",
+    "echo $(( $(echo 'a[$(rm x)]') ))",
+    "for ((i=$(echo 'a[$(rm x)]');i<1;i++)); do ls; done",
     "printf -v 'a[$(rm x)]' y",
     "ls $(",
     "ls 'unfinished",

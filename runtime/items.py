@@ -43,6 +43,10 @@ _KINDS: Mapping[str, ItemKind] = {
 }
 
 
+_SUSPECT = ("\\u0000", "\\ud", "\\uD")
+"""Escapes that may stand for what strict services refuse."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
     """Hints for people; rendering is right without them.
@@ -140,8 +144,10 @@ def from_wire(raw: str, source: Source = Source.MODEL) -> Item:
     kind = _KINDS.get(_text(value.get("type")), ItemKind.UNKNOWN)
     if not _text(value.get("type")):
         raise JsonError("an item needs a `type`")
-    if kind != ItemKind.UNKNOWN and ("\\u0000" in raw or "\\ud" in raw or "\\uD" in raw):
+    if kind != ItemKind.UNKNOWN and (any(mark in raw for mark in _SUSPECT) or clean_text(raw) != raw):
         raw = dump(clean(value))
+    if clean_text(raw) != raw:
+        raise JsonError("an item holds NUL or half a surrogate pair as it is, not as an escape")
     return Item(kind=kind, raw=raw, source=source)
 
 
@@ -183,7 +189,7 @@ def _read(raw: str) -> Mapping[str, JSON]:
     # Read as the provider's own clients read it: an item is not ours to be strict about, arguments are.
     try:
         value = json.loads(raw)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise JsonError(f"an item is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise JsonError("an item is not a JSON object")

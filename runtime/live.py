@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec
 
 from runtime.agent import Agent
 from runtime.control import RunControl
@@ -35,6 +36,8 @@ RunEvent = (
     | ApprovalRequested
     | RunCompleted
 )
+
+P = ParamSpec("P")
 
 MAX_UNREAD_PROGRESS = 256
 """Pieces of progress that may wait to be read; a tool that has more to tell waits in its own thread."""
@@ -106,7 +109,7 @@ class LiveRun:
     control: RunControl
     channel: Channel
 
-    def record(self, record: Mapping[str, JSON]) -> None:
-        """Make a step durable, where the run has a journal."""
+    def record(self, make: Callable[P, Mapping[str, JSON]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Make a step durable, where the run has a journal; else the record is not even made."""
         if self.options.journal is not None:
-            self.options.journal.append(record)
+            self.options.journal.append(make(*args, **kwargs))

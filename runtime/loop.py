@@ -30,7 +30,7 @@ async def drive(run: LiveRun) -> None:
         result = await _connected(run)
         if not result.interruptions:
             run.state.completed = True
-            run.record(completed_record(result.final_output or "", result.stopped_early))
+            run.record(completed_record, result.final_output or "", result.stopped_early)
         await run.channel.put(RunCompleted(result))
     except asyncio.CancelledError:
         if not run.control.cancel_requested:
@@ -73,7 +73,7 @@ async def _turns(run: LiveRun) -> RunResult:
 def _absorb_input(run: LiveRun) -> None:
     state = run.state
     if state.pending_input:
-        run.record(input_record(state.pending_input))
+        run.record(input_record, state.pending_input)
         state.items.extend(state.pending_input)
         state.pending_input = []
         state.settled = True
@@ -82,7 +82,7 @@ def _absorb_input(run: LiveRun) -> None:
 def _failed(run: LiveRun, cause: Exception) -> RunError:
     if not isinstance(cause, JournalError):
         try:
-            run.record(failed_record(code_of(cause), str(cause)))
+            run.record(failed_record, code_of(cause), str(cause))
         except JournalError as error:
             cause.add_note(f"and the journal did not take it: {error}")
     return RunError(f"the run failed: {cause}", RunResult(state=run.state))

@@ -89,7 +89,7 @@ class RunStream:
 
     def _begin(self) -> None:
         state = self._live.state
-        self._live.record(resumed_record(state) if self._resumed and state.journaled else state_record(state))
+        self._live.record(resumed_record if self._resumed and state.journaled else state_record, state)
 
 
 def run(agent: Agent, input: Input, options: RunOptions | None = None) -> tuple[RunStream, RunControl]:

@@ -69,6 +69,10 @@ def load_object(text: str) -> dict[str, JSON]:
         ) from None
     except RecursionError:
         raise JsonError("not valid JSON: nested too deep") from None
+    except JsonError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise JsonError(f"not valid JSON: {error}") from None
     if "\\ud" in text.lower() and clean(value) != value:
         raise JsonError("not valid JSON: a string holds half a surrogate pair, or NUL beside one")
     if not isinstance(value, dict):
@@ -127,7 +131,7 @@ _DECODER = json.JSONDecoder()
 def _value(text: str, position: int) -> tuple[JSON, str, int]:
     try:
         value, end = _DECODER.raw_decode(text, position)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise JsonError(f"not valid JSON near {_near(text, position)}: {error}") from None
     return value, text[position:end], _skip(text, end)
 

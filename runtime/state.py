@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue, PrivateAttr, ValidationError
 from runtime.errors import UserError
 from runtime.events import PendingApproval
 from runtime.items import Item
-from runtime.schema import JsonError
+from runtime.schema import JsonError, clean_text
 from runtime.usage import Usage
 
 SCHEMA_VERSION = "1.0"
@@ -97,7 +97,7 @@ class RunState(BaseModel):
     def reject(self, call: PendingApproval | str, message: str | None = None) -> None:
         """Refuse a waiting call. The model reads the message word for word; None: a fixed sentence."""
         waiting = self._waiting(call)
-        text = REJECTED_TEXT if message is None else message
+        text = REJECTED_TEXT if message is None else clean_text(message)
         self.decisions[waiting.call_id] = Decision(
             approved=False, fingerprint=waiting.fingerprint, message=text
         )
@@ -132,6 +132,11 @@ class RunState(BaseModel):
             "extra": dict(self.extra),
         }
         return self.model_copy(update=lists)
+
+    def __repr__(self) -> str:
+        return f"RunState(agent={self.agent!r}, turn={self.turn}, items={len(self.items)} items)"
+
+    __str__ = __repr__
 
     @property
     def journaled(self) -> bool:

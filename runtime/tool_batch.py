@@ -19,7 +19,7 @@ from runtime.history import interrupted
 from runtime.items import Display, ToolCall, function_output
 from runtime.live import LiveRun
 from runtime.records import call_started_record, output_record
-from runtime.schema import canonical, clean_text, dump
+from runtime.schema import canonical, clean, clean_text, dump
 from runtime.state import Outcome
 from runtime.tools import (
     ERROR_LIMIT_BYTES,
@@ -111,9 +111,9 @@ def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Pla
                 call_id=call.call_id,
                 tool=call.name,
                 arguments=call.arguments,
-                preview=preview,
-                reason=verdict.reason,
-                rule=verdict.rule,
+                preview=clean_text(preview),
+                reason=clean_text(verdict.reason),
+                rule=clean_text(verdict.rule),
                 fingerprint=act,
             )
         )
@@ -180,7 +180,7 @@ async def _outcome(run: LiveRun, ready: Ready, context: ToolContext) -> Outcome:
     refused = await _refused_now(ready)
     if refused is not None:
         return refused
-    run.record(call_started_record(call.call_id, call.name))
+    run.record(call_started_record, call.call_id, call.name)
     run.state.started.append(call.call_id)
     run.channel.tell(ToolStarted(call.call_id, call.name, call.arguments))
     return await _attempt(ready, context)
@@ -233,7 +233,7 @@ def _progress(run: LiveRun, call: ToolCall, unwanted: Callable[[], bool]) -> Cal
 
 
 def _finish(run: LiveRun, call: ToolCall, outcome: Outcome) -> None:
-    run.record(output_record(outcome))
+    run.record(output_record, outcome)
     run.state.finished[call.call_id] = outcome
     run.channel.tell(ToolFinished(call.call_id, call.name, outcome.item))
 
@@ -242,8 +242,9 @@ def _result(call: ToolCall, result: ToolResult) -> Outcome:
     display = None
     if result.title or result.summary or result.details:
         # Read back from text: details are detached from the tool, and what is no JSON fails here.
-        details = json.loads(dump(result.details)) if result.details else None
-        display = Display(title=result.title, summary=result.summary, details=details)
+        details = json.loads(dump(clean(result.details))) if result.details else None
+        title, summary = clean_text(result.title), clean_text(result.summary)
+        display = Display(title=title, summary=summary, details=details)
     item = function_output(call.call_id, result.text, is_error=result.is_error, display=display)
     return Outcome(item=item, failed=result.is_error)
 
@@ -254,7 +255,7 @@ def _failure(call: ToolCall, text: str) -> Outcome:
 
 def _denied(call: ToolCall, verdict: Verdict) -> Outcome:
     text = f"Refused by policy, and not run: {verdict.reason or 'no reason is given'}"
-    display = Display(summary=f"refused by {verdict.rule}" if verdict.rule else "refused")
+    display = Display(summary=clean_text(f"refused by {verdict.rule}") if verdict.rule else "refused")
     return Outcome(item=function_output(call.call_id, text, is_error=True, display=display), failed=True)
 
 

@@ -9,6 +9,7 @@ has one.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -186,7 +187,7 @@ async def in_thread(function: Callable[[], T], cancelled: threading.Event | None
     When the waiting task is cancelled, the event is set, the function gets a bounded time to return, and what
     it returns or raises is dropped.
     """
-    future = _threads().submit(function)
+    future = _threads().submit(contextvars.copy_context().run, function)
     waiter = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(waiter)
@@ -200,10 +201,11 @@ async def in_thread(function: Callable[[], T], cancelled: threading.Event | None
 async def _let_go(future: Future[T], waiter: asyncio.Future[T]) -> None:
     if future.cancel():
         return
-    await asyncio.wait([waiter], timeout=CANCEL_GRACE_S)
-    if waiter.done() and not waiter.cancelled():
-        waiter.exception()  # looked at, so that asyncio does not report a dropped failure
-    else:
+    # Looked at, so that asyncio does not report a failure that is dropped on purpose.
+    waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        await asyncio.wait([waiter], timeout=CANCEL_GRACE_S)
+    finally:
         waiter.cancel()
 
 

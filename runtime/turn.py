@@ -37,7 +37,7 @@ async def ask_model(run: LiveRun) -> None:
     state.usage += response.usage
     check_status(record)
     _check_calls(response)
-    run.record(response_record(record, response.items))
+    run.record(response_record, record, response.items)
     state.turn = turn
     state.items.extend(response.items)
     state.responses.append(record)
@@ -113,7 +113,7 @@ def _finished(run: LiveRun, last: ResponseRecord) -> RunResult | None:
 
 async def _paused(run: LiveRun, asks: list[PendingApproval]) -> RunResult:
     approvals = tuple(asks)
-    run.record(paused_record(approvals))
+    run.record(paused_record, approvals)
     run.state.interruptions = asks
     await run.channel.put(ApprovalRequested(approvals))
     return RunResult(state=run.state, interruptions=approvals)

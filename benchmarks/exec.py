@@ -162,17 +162,18 @@ def open_field(place: str, with_peers: bool) -> Iterator[Field]:
 @contextlib.contextmanager
 def _with_peers(found: Field, access: dict[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
+        found.absent |= peers.NOT_DRIVEN.get(found.place, {})
         for peer in peers.PEERS:
             if found.place not in peer.places:
                 continue
             try:
                 worker = stack.enter_context(peers.start(peer, found.place, access))
             except peers.PeerAbsent as error:
-                found.absent[peer.name] = str(error)
+                found.absent[peer.package] = str(error)
                 continue
             found.versions[peer.package] = worker.version
             for kind in worker.kinds:
-                found.add(kind, f"{peer.name} {worker.kinds[kind]}", worker.call(kind))
+                found.add(kind, f"{peer.package} {worker.kinds[kind]}", worker.call(kind))
         yield
 
 

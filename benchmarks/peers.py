@@ -33,23 +33,30 @@ class PeerAbsent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package that also runs commands. `requirement`: what pip installs."""
+    """A package that also runs commands.
 
-    name: str
+    package  what pip installs
+    extras   with these
+    """
+
     package: str
-    requirement: str
     places: tuple[str, ...]
+    extras: str = ""
 
 
 PEERS = (
-    Peer("swe-rex", "swe-rex", "swe-rex", ("local", "docker")),
-    Peer("openhands", "openhands-tools", "openhands-tools", ("local",)),
-    Peer("openai-agents", "openai-agents", "openai-agents[docker]", ("local", "docker")),
-    Peer("inspect-ai", "inspect-ai", "inspect-ai", ("local", "docker")),
-    Peer("pexpect", "pexpect", "pexpect", ("local", "ssh")),
-    Peer("fabric", "fabric", "fabric", ("ssh",)),
-    Peer("asyncssh", "asyncssh", "asyncssh", ("ssh",)),
+    Peer("swe-rex", ("local", "docker")),
+    Peer("openai-agents", ("local", "docker"), extras="[docker]"),
+    Peer("inspect-ai", ("local",)),
+    Peer("pexpect", ("local", "ssh")),
+    Peer("fabric", ("ssh",)),
+    Peer("asyncssh", ("ssh",)),
 )
+NOT_DRIVEN = {
+    "local": {"openhands-tools": "needs Python 3.12"},
+    "docker": {"inspect-ai": "drives `docker compose`, which is not part of what the tests install"},
+}
+"""Peers without a worker, by place, and why."""
 
 
 class Worker:
@@ -78,7 +85,8 @@ class Worker:
                 answer = self._answer(_CALL_LIMIT_S)
                 # Not every peer keeps a terminal's line ends, or the last one.
                 said = str(answer["output"]).replace("\r\n", "\n").strip()
-                check(command, f"{said}\n".encode() if said else b"", answer["status"])
+                status = 0 if answer["status"] is None else answer["status"]
+                check(command, f"{said}\n".encode() if said else b"", status)
                 return float(answer["seconds"])
 
             return once
@@ -151,9 +159,10 @@ def install(peer: Peer) -> Path:
     python, done = home / "bin" / "python", home / ".installed"
     if done.exists():
         return python
-    print(f"installing {peer.requirement}", file=sys.stderr, flush=True)
+    requirement = f"{peer.package}{peer.extras}"
+    print(f"installing {requirement}", file=sys.stderr, flush=True)
     venv.create(home, with_pip=True, clear=True, symlinks=True)
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", peer.requirement]
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", requirement]
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_LIMIT_S)
     except subprocess.TimeoutExpired:

@@ -13,7 +13,15 @@ from runtime.events import PendingApproval
 from runtime.history import interrupted
 from runtime.items import Item, ItemKind
 from runtime.schema import JSON
-from runtime.state import SCHEMA_VERSION, Decision, Outcome, ResponseRecord, RunState, check_version
+from runtime.state import (
+    ANY_JOURNAL,
+    SCHEMA_VERSION,
+    Decision,
+    Outcome,
+    ResponseRecord,
+    RunState,
+    check_version,
+)
 
 Record = dict[str, JSON]
 
@@ -114,7 +122,7 @@ class _Rebuilt:
 
     def finish(self) -> RunState:
         self._close_batch()
-        self._state.mark_journaled()
+        self._state.mark_as_in(ANY_JOURNAL)
         return self._state
 
     def _on_resumed(self, record: Mapping[str, Any]) -> None:

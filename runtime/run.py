@@ -88,8 +88,9 @@ class RunStream:
                 task.exception()  # looked at, so that asyncio does not report it a second time
 
     def _begin(self) -> None:
-        state = self._live.state
-        self._live.record(resumed_record if self._resumed and state.journaled else state_record, state)
+        state, journal = self._live.state, self._live.options.journal
+        self._live.record(resumed_record if self._resumed and state.is_in(journal) else state_record, state)
+        state.mark_as_in(journal)
 
 
 def run(agent: Agent, input: Input, options: RunOptions | None = None) -> tuple[RunStream, RunControl]:

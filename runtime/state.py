@@ -18,6 +18,9 @@ SCHEMA_VERSION = "1.0"
 OLDEST_MINOR = 0
 """The oldest minor version that can still be read. A version that gives a field a new meaning raises it."""
 
+ANY_JOURNAL = object()
+"""Stands for the journal that a state was read from: whoever resumes it goes on with that one."""
+
 REJECTED_TEXT = "The call was not approved, so it did not run. Do not repeat it as it is."
 
 
@@ -87,7 +90,7 @@ class RunState(BaseModel):
     pending_input: list[Item] = Field(default_factory=list)
     completed: bool = False
     extra: dict[str, JsonValue] = Field(default_factory=dict)
-    _journaled: bool = PrivateAttr(default=False)
+    _journal: object = PrivateAttr(default=None)
 
     def approve(self, call: PendingApproval | str) -> None:
         """Let a waiting call run, once, as it was shown. Raises UserError if no such call waits."""
@@ -138,14 +141,13 @@ class RunState(BaseModel):
 
     __str__ = __repr__
 
-    @property
-    def journaled(self) -> bool:
-        """Came from a journal's records, so that its journal needs only what happens from here on."""
-        return self._journaled
+    def is_in(self, journal: object) -> bool:
+        """Whether a journal holds the past of this run, so that it needs only what happens from here on."""
+        return self._journal is ANY_JOURNAL or (journal is not None and self._journal is journal)
 
-    def mark_journaled(self) -> None:
-        """For the reader of a journal."""
-        self._journaled = True
+    def mark_as_in(self, journal: object) -> None:
+        """For what writes or reads a journal: the past of this run is in it."""
+        self._journal = journal
 
     def _waiting(self, call: PendingApproval | str) -> PendingApproval:
         call_id = call if isinstance(call, str) else call.call_id

@@ -160,6 +160,18 @@ def test_a_journal_that_begins_in_the_middle_of_a_run_is_whole() -> None:
     assert state_from_records(journal.records).to_json() == result.state.to_json()
 
 
+@pytest.mark.spec("RX-28")
+def test_a_journal_that_holds_the_past_of_a_run_is_not_given_it_again() -> None:
+    bench = Bench(ask={"rm x"})
+    first, second = MemoryJournal(), MemoryJournal()
+    paused = run_sync(follow(bench), "go", RunOptions(journal=first))
+    paused.state.approve(paused.interruptions[0])
+    for journal in (first, second):
+        result = resume_run_sync(follow(bench), paused.state, RunOptions(journal=journal))
+        assert state_from_records(journal.records).to_json() == result.state.to_json()
+    assert kinds(first.records).count("state") == kinds(second.records).count("state") == 1
+
+
 @pytest.mark.spec("B08")
 def test_orphans_are_dropped_duplicates_reduced_to_the_first_and_a_second_look_changes_nothing() -> None:
     journal, _ = told(Bench(ask={"rm x"}, sequential=True))

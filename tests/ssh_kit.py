@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from services.ssh_service import SshService
 
@@ -80,3 +81,9 @@ def connects(options: SshOptions) -> bool:
         return sh(backend, "echo in") == (0, b"in\n", b"")
     finally:
         backend.close()
+
+
+def known_hosts(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "known_hosts"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path

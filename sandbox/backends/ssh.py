@@ -12,10 +12,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-import paramiko
-
 from sandbox.backends.ssh_config import SshOptions, resolve
-from sandbox.backends.ssh_connection import ChannelRefused, Connection, ConnectionGone, Program
+from sandbox.backends.ssh_connection import SEND_FAILURES, ChannelRefused, Connection, ConnectionGone, Program
 from sandbox.backends.ssh_known_hosts import HostKey
 from sandbox.backends.ssh_login import connect
 from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, RequestError
@@ -27,6 +25,7 @@ MAX_LINE_BYTES = 128 * 1024 - 1
 """Longest command line: the login shell gets it as one argument, and Linux takes no longer one."""
 DEFAULT_TERM = "xterm-256color"
 _READ_BYTES = 256 * 1024
+_START_TRIES = 3
 # The status of a program follows the end of its output at once, but in a packet of its own.
 _STATUS_WAIT_S = 0.05
 _PROBE = "printf %s 'a\\\\b!c\nd'"
@@ -76,16 +75,22 @@ class SshBackend:
     def spawn(self, request: SpawnRequest) -> SshProcess:
         """See Backend.spawn. Raises PlaceUnavailable or BackendError if there is no connection,
         or no channel; then nothing was run."""
-        program = self._open()
-        try:
-            env = dict(request.env)
-            term = env.pop("TERM", DEFAULT_TERM) if request.pty is not None else ""
-            line = command_line(request.argv, env, posix=bool(self._posix))
-            program.start(line, request.pty, term)
-        except BaseException:
-            program.close()
-            raise
-        return SshProcess(program, terminal=request.pty is not None)
+        for _ in range(_START_TRIES):
+            program = self._open()
+            try:
+                env = dict(request.env)
+                term = env.pop("TERM", DEFAULT_TERM) if request.pty is not None else ""
+                program.start(command_line(request.argv, env, posix=bool(self._posix)), request.pty, term)
+                return SshProcess(program, terminal=request.pty is not None)
+            except ConnectionGone:
+                program.close()
+            except BaseException:
+                program.close()
+                raise
+        raise self._unsteady()
+
+    def _unsteady(self) -> ConnectionLost:
+        return ConnectionLost(f"{self.name} drops each connection at once; nothing was run")
 
     def close(self) -> None:
         """See Backend.close."""
@@ -112,7 +117,7 @@ class SshBackend:
                 except ConnectionGone:
                     continue
             self._grow(tried)
-        raise ConnectionLost(f"{self.name} drops each connection; nothing was run")
+        raise self._unsteady()
 
     def _standing(self) -> list[Connection]:
         if self._closed.is_set():
@@ -220,17 +225,19 @@ class SshProcess:
 
     def _look(self) -> tuple[Chunk | None, float | None]:
         """What is there, or None; and if it is the end of the output, how long to wait for the status."""
-        channel, program = self._channel, self._program
+        program = self._program
         if self._closed:
             return Chunk(eof=True), None
         with self._reading:
             # Asked first: what comes in between is found by the next look.
-            ended = bool(channel.eof_received) or channel.closed
-            out = channel.recv(_READ_BYTES) if channel.recv_ready() else b""
-            err = channel.recv_stderr(_READ_BYTES) if channel.recv_stderr_ready() else b""
+            ended = bool(self._channel.eof_received) or program.over
+            lost = program.lost
+            out, err = program.take(_READ_BYTES)
         if out or err:
             return Chunk(out, err), None
         if not ended:
+            if lost and not self._closed:
+                raise self._failure()
             return None, None
         if self._status() is not None or program.over:
             return Chunk(eof=True), None
@@ -257,9 +264,9 @@ class SshProcess:
             return sent
         except TimeoutError:
             return sent
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            if not self._program.connection.alive:
-                raise self._lost() from error
+        except SEND_FAILURES as error:
+            if self._program.lost and not self._closed:
+                raise self._failure() from error
             return len(data)
         finally:
             self._channel.settimeout(0.0)
@@ -269,10 +276,8 @@ class SshProcess:
         """Whether nobody will read what is written."""
         if self._closed:
             return True
-        if not self._program.connection.alive:
-            if self._program.status is not None:
-                return True
-            raise self._lost()
+        if self._program.lost:
+            raise self._failure()
         return bool(self._channel.eof_sent) or self._channel.closed
 
     def close_stdin(self) -> None:
@@ -280,7 +285,7 @@ class SshProcess:
         if not self._terminal and not self._closed:
             try:
                 self._channel.shutdown_write()
-            except (OSError, EOFError, paramiko.SSHException):
+            except SEND_FAILURES:
                 return  # the reader meets the same failure and reports it
 
     def resize(self, columns: int, rows: int) -> None:
@@ -288,12 +293,12 @@ class SshProcess:
         if self._terminal and not self._channel.closed:
             try:
                 self._channel.resize_pty(columns, rows)
-            except (OSError, EOFError, paramiko.SSHException):
+            except SEND_FAILURES:
                 return  # as above
 
     def poll(self) -> int | None:
         """See Process.poll. Raises ConnectionLost or BackendError if there will never be a status."""
-        return self._program.status if self._closed else self._status()
+        return self._status()
 
     def close(self) -> None:
         """See Process.close."""
@@ -303,20 +308,23 @@ class SshProcess:
 
     def _status(self) -> int | None:
         program = self._program
-        over, alive = program.over, program.connection.alive
-        if program.status is not None:
-            return program.status
+        # Asked first: the status comes before the end of the channel.
+        hopeless = program.over or program.refused or program.lost
+        if program.status is None and hopeless and not self._closed:
+            raise self._failure()
+        return program.status
+
+    def _failure(self) -> BackendError:
+        """Why there is no more to come from a program that has not come to its end."""
+        program, name = self._program, self._program.connection.name
         if program.refused:
             what = "a terminal or a program" if self._terminal else "a program"
-            raise BackendError(f"{program.connection.name} refused to start {what} on a channel")
-        if not alive:
-            raise self._lost()
-        if over:
-            raise ConnectionLost(
-                f"{program.connection.name} closed the channel and did not say how the program ended: "
-                "outcome unknown"
+            return BackendError(f"{name} refused to start {what} on a channel")
+        if program.over:
+            return ConnectionLost(
+                f"{name} closed the channel and did not say how the program ended: outcome unknown"
             )
-        return None
+        return self._lost()
 
     def _lost(self) -> ConnectionLost:
         connection = self._program.connection

@@ -16,6 +16,7 @@ from paramiko.common import (
     MSG_CHANNEL_FAILURE,
     MSG_CHANNEL_REQUEST,
     cMSG_CHANNEL_REQUEST,
+    cMSG_CHANNEL_WINDOW_ADJUST,
     cMSG_GLOBAL_REQUEST,
 )
 from paramiko.message import Message
@@ -32,6 +33,10 @@ _JOIN_S = 5.0
 # paramiko logs stack traces of failures that are raised as exceptions anyhow. To see them all the same:
 # logging.getLogger(LOGGER_NAME).setLevel(logging.DEBUG).
 logging.getLogger(LOGGER_NAME).setLevel(logging.CRITICAL + 1)
+
+
+SEND_FAILURES = (paramiko.SSHException, EOFError, OSError)
+"""What paramiko raises when a connection turns out to be dead."""
 
 
 class ChannelRefused(Exception):
@@ -58,13 +63,46 @@ class Program:
         self.status: int | None = None
         self.refused = False
         self.over = False
+        self._taken = 0
         channel.settimeout(0.0)
         channel.in_buffer.set_event(_Waker(self.wake))
         channel.in_stderr_buffer.set_event(_Waker(self.wake))
 
+    @property
+    def lost(self) -> bool:
+        """Whether nothing more will come, though the server did not close the channel."""
+        # paramiko closes the channels of a dead connection before it calls it dead.
+        return not self.over and (self.channel.closed or not self.connection.alive)
+
     def start(self, line: bytes, pty: PtySize | None, term: str) -> None:
         """Ask for the program. The answer is not waited for, which saves a round trip or two: the
-        server takes requests in order, and a refusal is found when the output is read."""
+        server takes requests in order, and a refusal is found when the output is read.
+
+        Raises ConnectionGone if the request could not be sent whole, so that nothing was run."""
+        try:
+            self._ask(line, pty, term)
+        except SEND_FAILURES as error:
+            self.connection.lose(str(error) or "the server closed it")
+            raise ConnectionGone(self.connection.lost_reason) from error
+
+    def take(self, limit_bytes: int) -> tuple[bytes, bytes]:
+        """Output and errors that are here, up to so many bytes of each. One caller at a time."""
+        channel = self.channel
+        out = channel.in_buffer.read(limit_bytes, 0.0) if channel.recv_ready() else b""
+        err = channel.in_stderr_buffer.read(limit_bytes, 0.0) if channel.recv_stderr_ready() else b""
+        self._taken += len(out) + len(err)
+        # Room is given back in pieces; paramiko's own `recv` drops what it has if this cannot be sent.
+        if self._taken > channel.in_window_threshold and not (channel.eof_received or channel.closed):
+            message = Message()
+            message.add_byte(cMSG_CHANNEL_WINDOW_ADJUST)
+            message.add_int(channel.remote_chanid)
+            message.add_int(self._taken)
+            self._taken = 0
+            with contextlib.suppress(*SEND_FAILURES):
+                self.connection.transport.send(message)
+        return out, err
+
+    def _ask(self, line: bytes, pty: PtySize | None, term: str) -> None:
         if pty is not None:
             message = self._request("pty-req")
             message.add_string(term)
@@ -78,7 +116,7 @@ class Program:
 
     def close(self) -> None:
         """Give the channel back."""
-        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+        with contextlib.suppress(*SEND_FAILURES):
             self.channel.close()
         self.wake.set()
 
@@ -225,11 +263,11 @@ class Connection:
             channel = self.transport.open_session(timeout=timeout_s)
         except paramiko.ChannelException as error:
             raise ChannelRefused(str(error)) from error
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except SEND_FAILURES as error:
             # Two refusals at once: paramiko gives the reason to one of the two callers only.
             if self.alive and "Unable to open channel" in str(error):
                 raise ChannelRefused("refused") from error
-            self.lose(f"no channel could be opened: {error or 'the connection was closed'}")
+            self.lose(str(error) or "the server closed it")
             raise ConnectionGone(self.lost_reason) from error
         self.used = True
         program = Program(self, channel)
@@ -242,7 +280,7 @@ class Connection:
             return self.transport.open_channel(
                 "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s
             )
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except SEND_FAILURES as error:
             raise BackendError(f"{self.name} cannot reach {host} port {port}: {error}") from error
 
     def lose(self, reason: str) -> None:
@@ -286,13 +324,13 @@ class Connection:
         message.add_byte(cMSG_GLOBAL_REQUEST)
         message.add_string("keepalive@openssh.com")
         message.add_boolean(True)
-        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+        with contextlib.suppress(*SEND_FAILURES):
             self.transport.send(message)
 
 
 def close_transport(transport: Transport) -> None:
     """Close the socket under a transport so that its thread sees it at once, and drop its timer."""
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+    with contextlib.suppress(*SEND_FAILURES):
         transport.sock.shutdown(socket.SHUT_RDWR)
     transport.packetizer.complete_handshake()
     if transport.is_alive() and transport is not threading.current_thread():

@@ -222,10 +222,9 @@ def _login(transport: Transport, target: Target, options: SshOptions, deadline: 
         if deadline.passed:
             raise PlaceUnavailable(f"{target.name}: no login within {options.connect_timeout_s:g} s")
         if not transport.is_active():
-            tried.append("then the server hung up")
-            break
+            raise PlaceUnavailable(f"{target.name} hung up during the login. Tried: {'; '.join(tried)}")
     what = "; ".join(tried) or "nothing: there is no agent, no key and no password"
-    raise BackendError(f"{target.name} refuses the login. Tried: {what}")
+    raise BackendError(f"{target.name} refuses the login of {target.user}. Tried: {what}")
 
 
 _Login = tuple[str, Callable[[], list[str]]]
@@ -271,7 +270,7 @@ class _Agent(paramiko.agent.AgentSSH):
             sock.connect(path)
             self._connect(sock)  # type: ignore[attr-defined]
             # A person may have to allow the use of a key.
-            sock.settimeout(deadline.remaining_s())
+            sock.settimeout(max(1.0, deadline.remaining_s()))
         except (paramiko.SSHException, OSError, EOFError) as error:
             tried.append(f"the agent ({error})")
             sock.close()

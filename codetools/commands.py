@@ -13,7 +13,7 @@ from typing import Literal
 
 from tree_sitter import Node
 
-from codetools.grammar import BLANK, GAPS_ARE_TEXT, KNOWN, MAY_HIDE_BACKTICKS, RESERVED, WORDS, parse_mended
+from codetools.grammar import MAY_HIDE_BACKTICKS, RESERVED, WORDS, misreadings, parse_mended
 from codetools.quoting import UNKNOWN, decode_ansi_c, in_double_quotes, unquoted
 
 MAX_SOURCE_BYTES = 64 << 10
@@ -133,9 +133,8 @@ class _Reader:
         if depth > MAX_DEPTH:
             self.doubt("the command is nested too deeply to be read")
             return
-        if node.is_named and node.type not in KNOWN:
-            self.doubt(f"the command holds a construct that cannot be read ({node.type})")
-        self._check_gaps(node)
+        for why in misreadings(node, self.data):
+            self.doubt(why)
         self._take(node, stdin)
         if node.is_named and not node.children and node.type in MAY_HIDE_BACKTICKS:
             self._loose_backticks(self.text(node))
@@ -145,8 +144,6 @@ class _Reader:
             self.visit(child, self._stdin_of_child(node, child, index, stdin), depth + 1)
 
     def _take(self, node: Node, stdin: Stdin) -> None:
-        if node.type in {"command_substitution", "subshell"} and re.match(r"\s*\$?\(\(", self.text(node)):
-            self.doubt("two parentheses may be arithmetic or commands")
         # What comes out of a command or a variable there is evaluated once more, as an expression.
         self.arithmetic |= node.type in {"((", "$((", "$[", "subscript"}
         match node.type:
@@ -171,18 +168,6 @@ class _Reader:
         if node.type == "process_substitution":
             return "pipe"
         return stdin
-
-    def _check_gaps(self, node: Node) -> None:
-        """Bytes that no child covers must be blank, or the grammar has skipped something."""
-        if node.type in GAPS_ARE_TEXT or not node.children:
-            return
-        at = node.start_byte
-        for child in node.children:
-            if not BLANK.fullmatch(self.data[at : child.start_byte]):
-                self.doubt("the command holds characters that cannot be placed")
-            at = max(at, child.end_byte)
-        if not BLANK.fullmatch(self.data[at : node.end_byte]):
-            self.doubt("the command holds characters that cannot be placed")
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -350,8 +335,6 @@ class _Reader:
 
     def _pieces(self, node: Node) -> tuple[str, bool, bool]:
         """(text, dynamic, pattern) of a node in word position."""
-        if node.type == "word" and re.search(r"(?<!\\)\n", self.text(node)):
-            self.doubt("a line end stands inside a word")
         match node.type:
             case "word" | "number" | "variable_name" | "test_operator" if not node.children:
                 return unquoted(self.text(node))

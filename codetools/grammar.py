@@ -103,3 +103,38 @@ _KEYWORD = re.compile(
     rb"[ \t]+(?=[^ \t\n;&|)#])"
 )
 BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
+
+
+_WORD_ENDS = WORDS | {"file_redirect", "herestring_redirect", "command_name"}
+_WORD_STARTS = WORDS | {"command_name"}
+
+
+def misreadings(node: Node, data: bytes) -> Iterator[str]:
+    """Why this node of the tree may not be what bash would read, looking at it and its children."""
+    if node.is_named and node.type not in KNOWN:
+        yield f"the command holds a construct that cannot be read ({node.type})"
+    if node.type == "comment" and data[max(node.start_byte - 1, 0) : node.start_byte] not in _BEFORE_COMMENT:
+        yield "what looks like a comment may be none"
+    if node.type in {"command_substitution", "subshell"} and re.match(rb"\s*\$?\(\(", node.text or b""):
+        yield "two parentheses may be arithmetic or commands"
+    if node.type == "word" and re.search(rb"(?<!\\)\n", node.text or b""):
+        yield "a line end stands inside a word"
+    if node.children and node.type not in GAPS_ARE_TEXT and not _is_covered(node, data):
+        yield "the command holds characters that cannot be placed"
+    if node.type in {"command", "redirected_statement", "file_redirect", "heredoc_redirect"}:
+        for left, right in itertools.pairwise(node.children):
+            if left.end_byte == right.start_byte and left.type in _WORD_ENDS and right.type in _WORD_STARTS:
+                yield "words stand side by side that may be one"
+
+
+_BEFORE_COMMENT = {b"", *(bytes([byte]) for byte in b" \t\n;&|()<>`")}
+
+
+def _is_covered(node: Node, data: bytes) -> bool:
+    """Whether the bytes that no child covers are blank; else the grammar has skipped something."""
+    at = node.start_byte
+    for child in node.children:
+        if not BLANK.fullmatch(data[at : child.start_byte]):
+            return False
+        at = max(at, child.end_byte)
+    return BLANK.fullmatch(data[at : node.end_byte]) is not None

@@ -337,7 +337,9 @@ class _Messages:
         for block in blocks:
             kind = block["type"]
             if kind == "text":
-                _require(block["text"], "messages: text content blocks must be non-empty")
+                _require(
+                    block["text"].strip(), "messages: text content blocks must contain non-whitespace text"
+                )
             if kind == "tool_use":
                 _require(
                     isinstance(block["input"], dict), "tool_use.input: Input should be a valid dictionary"

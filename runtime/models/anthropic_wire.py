@@ -112,7 +112,7 @@ def _message(wire: Mapping[str, JSON]) -> tuple[str, list[Block]]:
     role = {"developer": "system"}.get(str(wire.get("role")), str(wire.get("role")))
     content = wire.get("content")
     if isinstance(content, str):
-        return role, [{"type": "text", "text": content}] if content else []
+        return role, [{"type": "text", "text": content}] if content.strip() else []
     if not isinstance(content, Sequence):
         return role, []
     return role, [block for part in content for block in _part(part)]
@@ -128,7 +128,8 @@ def _part(part: JSON) -> list[Block]:
         return [{"type": "image", "source": _image(http.text(part, "image_url"))}]
     else:
         raise UserError(f"the Messages API has no place for content of the type {kind!r}")
-    return [{"type": "text", "text": words}] if words else []
+    # Blank text is refused, and says nothing.
+    return [{"type": "text", "text": words}] if words.strip() else []
 
 
 def _image(url: str) -> Block:

@@ -87,12 +87,10 @@ def answer(text: str) -> dict[str, tuple[JSON, str]]:
 def failure(service: str, error: Exception) -> ModelError:
     """A vendor client's error as ours, with the status and what the service asks to wait, if it told."""
     status = getattr(error, "status_code", None)
-    message = f"{service}: {error}"
-    if status is None and error.__cause__ is not None:
-        message += f" ({error.__cause__})"
     overflow = status in (400, 413) and any(mark in str(error) for mark in _OVERFLOW)
     kind = ContextOverflowError if overflow else ModelError
-    return kind(message, status=status, retry_after_s=_retry_after(getattr(error, "response", None)))
+    retry_after_s = _retry_after(getattr(error, "response", None))
+    return kind(f"{service}: {_words(error, status)}", status=status, retry_after_s=retry_after_s)
 
 
 def timeout(seconds: float) -> float:
@@ -117,6 +115,16 @@ def text(value: JSON, *path: str) -> str:
     """A string deep in JSON objects; "" where there is none."""
     found = member(value, *path)
     return found if isinstance(found, str) else ""
+
+
+def _words(error: Exception, status: int | None) -> str:
+    if status is None:
+        where = getattr(getattr(error, "request", None), "url", "the service")
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        return f"{where}: {error}{cause}"
+    body = getattr(error, "body", None)
+    said = text(body, "message") or text(body, "error", "message") or str(error)
+    return f"HTTP {status}: {said}"
 
 
 def _retry_after(response: object) -> float | None:

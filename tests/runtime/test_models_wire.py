@@ -327,6 +327,16 @@ THOUGHTS = [
 ]
 
 
+@pytest.mark.spec("RX-64")
+def test_an_answer_without_text_and_blank_text_leave_nothing_in_the_conversation_that_is_refused() -> None:
+    with WireServer([do("ls", text=" \n"), Reply(), "done"]) as server:
+        agent = Bench().agent(model("anthropic", server))
+        first = run_sync(agent, "go")
+        assert first.final_output == ""
+        assert play_on("blocking", agent, first.state, input="and?").final_output == "done"
+        assert server.refused == []
+
+
 @pytest.mark.spec("AN-02", "PV-10")
 def test_thinking_goes_back_with_its_signature_and_unsealed_reasoning_does_not() -> None:
     with WireServer([do("ls", raw=THOUGHTS, text="so"), "done"]) as server:
@@ -434,6 +444,7 @@ def test_a_failure_of_the_service_is_told_once_with_its_status_and_is_not_tried_
         assert len(server.requests) == 1
     cause = failed.value.__cause__
     assert isinstance(cause, ModelError) and cause.status == status and cause.retry_after_s == 3
+    assert str(cause) == f"{provider}:test-model: HTTP {status}: no luck today"
     assert code_of(failed.value) == "model_error"
 
 
@@ -456,6 +467,7 @@ def test_a_service_that_cannot_be_reached_is_a_model_error(provider: str) -> Non
         run_sync(Bench().agent(gone), "go")
     cause = failed.value.__cause__
     assert isinstance(cause, ModelError) and cause.status is None
+    assert server.url in str(cause)
 
 
 @pytest.mark.spec("RX-44")

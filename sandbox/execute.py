@@ -1,11 +1,11 @@
-"""One program to its end: start, input, output, deadline, and the end of its whole tree."""
+"""One program to its end: start, input, output, deadline."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,11 +22,13 @@ from sandbox.errors import (
     RequestError,
 )
 from sandbox.output import Keeper
+from sandbox.sweep import end_tree
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_TIMEOUT_S,
     GRACE_S,
     MAX_TIMEOUT_S,
+    START_TIMEOUT_S,
     Chunk,
     Deadline,
     ExecRequest,
@@ -36,8 +38,6 @@ from sandbox.values import (
     Survivor,
 )
 
-START_TIMEOUT_S = 30.0
-"""How long a place may take to start a shell; not charged to the command's own timeout."""
 _WAIT_MIN_S = 0.005
 _WAIT_MAX_S = 0.25
 _CANCEL_WAIT_S = 0.05
@@ -292,82 +292,3 @@ def _feed_rest(process: Process, data: memoryview, close: bool) -> None:
     except (BackendError, OSError, ValueError):
         # The reader of the same process meets the same failure and reports it; ValueError: closed meanwhile.
         return
-
-
-def end_tree(
-    backend: Backend,
-    pid: int,
-    *,
-    marker: str = "",
-    foreground: bool = False,
-    pump: Callable[[float], None],
-    done: Callable[[], bool],
-    first: str = "TERM",
-) -> tuple[Survivor, ...]:
-    """End a process tree where it runs: the first signal, a grace, then KILL; returns who is left.
-
-    pid    as seen in the place
-    pump   called while waiting, to take output for up to so many seconds
-    done   whether the process itself has ended
-    """
-    sweep = _Sweep(backend, pid, marker, foreground, pump)
-    try:
-        left = sweep.signal(first)
-        grace = Deadline.after(GRACE_S)
-        while left and not grace.passed:
-            pump(min(0.05, grace.remaining_s()))
-            left = sweep.signal("0")
-        for _ in range(5):  # forks may race with a sweep: again, until it finds nobody
-            if not left:
-                break
-            left = sweep.signal("KILL")
-            pump(0.02)
-        settle = Deadline.after(GRACE_S)
-        while (left or not done()) and not settle.passed and not foreground:
-            pump(0.02)
-            left = sweep.signal("0")
-        return left
-    finally:
-        sweep.close()
-
-
-class _Sweep:
-    """A sweep program beside the tree, driven over its input."""
-
-    def __init__(
-        self, backend: Backend, pid: int, marker: str, foreground: bool, pump: Callable[[float], None]
-    ) -> None:
-        self._token = secrets.token_hex(8)
-        self._buffer = b""
-        self._pump = pump
-        argv = shell.sweep_argv(pid, marker=marker, foreground=foreground, token=self._token)
-        self._process = backend.spawn(SpawnRequest(argv=argv))
-        try:
-            self._answer()
-        except BaseException:
-            self._process.close()
-            raise
-
-    def signal(self, name: str) -> tuple[Survivor, ...]:
-        self._process.write(f"{name}\n".encode(), START_TIMEOUT_S)
-        return shell.read_sweep(self._answer()) or ()
-
-    def _answer(self) -> bytes:
-        deadline = Deadline.after(START_TIMEOUT_S)
-        token = self._token.encode()
-        while True:
-            at = self._buffer.find(token)
-            end = self._buffer.find(b"\n", at) if at >= 0 else -1
-            if end >= 0:
-                line, self._buffer = self._buffer[at:end], self._buffer[end + 1 :]
-                return line
-            chunk = self._process.read(0.01)
-            self._buffer += chunk.stdout
-            if chunk.eof or deadline.passed:
-                raise BackendError("the command could not be ended: no shell could be started beside it")
-            if not chunk.stdout:
-                self._pump(0)
-
-    def close(self) -> None:
-        self._process.close_stdin()
-        self._process.close()

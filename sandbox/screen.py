@@ -7,7 +7,7 @@ import pyte
 from sandbox.values import PtySize
 
 
-class _Screen(pyte.Screen):  # type: ignore[misc]
+class _Screen(pyte.Screen):
     """pyte passes `private` to handlers that do not take it (CSI > 4 ; 2 m, which vim sends)."""
 
     def select_graphic_rendition(self, *attributes: int, private: bool = False) -> None:

@@ -11,13 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sandbox import shell
+from sandbox import framing
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError, Cancelled, Closed
-from sandbox.execute import START_TIMEOUT_S, end_tree
 from sandbox.output import Keeper
+from sandbox.shell import check_env
+from sandbox.sweep import end_tree
 from sandbox.values import (
     GRACE_S,
+    START_TIMEOUT_S,
     Deadline,
     OnOutput,
     PtySize,
@@ -40,7 +42,7 @@ class _Running:
 
     command: str
     nonce: str
-    reader: shell.MarkReader
+    reader: framing.MarkReader
     keeper: Keeper
     on_output: OnOutput | None
     began_s: float
@@ -56,21 +58,21 @@ class Terminal:
     def __init__(
         self, backend: Backend, *, cwd: str | None, env: Mapping[str, str], size: PtySize | None = None
     ) -> None:
-        shell.check_env(env)
+        check_env(env)
         self.size = size or PtySize()
         token = secrets.token_hex(12)
         self._backend = backend
         self._process: Process = backend.spawn(
-            SpawnRequest(argv=shell.shell_argv(token), env={**TERMINAL_ENV, **env}, pty=self.size)
+            SpawnRequest(argv=framing.shell_argv(token), env={**TERMINAL_ENV, **env}, pty=self.size)
         )
-        self._before: shell.Mark | None = None
+        self._before: framing.Mark | None = None
         self._pending = b""
         self._running: _Running | None = None
         self.last_output = b""
         self.cwd = cwd or ""
         try:
             self._pid, kind = self._await_start(token)
-            self._frame = shell.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
+            self._frame = framing.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
             self._enter(cwd)
         except BaseException:
             self._process.close()
@@ -82,7 +84,7 @@ class Terminal:
         while True:
             chunk = self._process.read(min(_WAIT_S, deadline.remaining_s()))
             said += chunk.stdout
-            found = shell.read_shell_start(token, said)
+            found = framing.read_shell_start(token, said)
             if found is not None:
                 return found
             if chunk.eof or deadline.passed:
@@ -126,7 +128,7 @@ class Terminal:
         # Only a command that uses the terminal itself changes its modes; putting them right costs a process.
         sane = stdin_tty or "tty" in command
         typed = self._frame.command(command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane)
-        reader = shell.MarkReader(self._frame, nonce, typed)
+        reader = framing.MarkReader(self._frame, nonce, typed)
         self._running = _Running(
             command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic(), sane
         )

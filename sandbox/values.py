@@ -14,6 +14,8 @@ DEFAULT_LIMIT_BYTES = 1 << 20
 DEFAULT_READ_LIMIT_BYTES = 8 << 20
 GRACE_S = 1.0
 """How long a process has between one signal and the next, harder one."""
+START_TIMEOUT_S = 30.0
+"""How long a place may take to start a shell; not charged to the command's own timeout."""
 
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, bytes], None]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import shell
+from sandbox import framing, shell, sweep
 
-FRAME = shell.Frame("bash", "cr_f", "a1b2")
+FRAME = framing.Frame("bash", "cr_f", "a1b2")
 NONCE = "0123456789abcdef"
 START = b"\x1b]8671;S;0123456789abcdef\x07"
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
@@ -44,10 +44,10 @@ def test_output_and_mark_are_found_however_the_bytes_are_cut(
     out: bytes, sizes: list[int], status: int
 ) -> None:
     mark = end_mark(status, "himBs", b"/tmp/a;b", b"1", b"trap -- 'echo ;1;' DEBUG\n")
-    reader = shell.MarkReader(FRAME, NONCE, b" typed\n")
+    reader = framing.MarkReader(FRAME, NONCE, b" typed\n")
     got = b"".join(reader.feed(piece) for piece in cut(START + out + mark + b"after", sizes))
     assert got == out
-    assert reader.mark == shell.Mark(status, "himBs", "/tmp/a;b", True, "trap -- 'echo ;1;' DEBUG")
+    assert reader.mark == framing.Mark(status, "himBs", "/tmp/a;b", True, "trap -- 'echo ;1;' DEBUG")
     assert reader.rest == b"after"
 
 
@@ -63,7 +63,7 @@ def test_output_and_mark_are_found_however_the_bytes_are_cut(
 )
 def test_what_only_looks_like_a_mark_is_output(forged: bytes) -> None:
     for size in range(1, len(forged) + 1):
-        reader = shell.MarkReader(FRAME, NONCE, b"")
+        reader = framing.MarkReader(FRAME, NONCE, b"")
         stream = START + forged + b"x" + end_mark(7, "", b"/", b"1", b"")
         got = b"".join(reader.feed(stream[at : at + size]) for at in range(0, len(stream), size))
         assert got == forged + b"x"
@@ -72,7 +72,7 @@ def test_what_only_looks_like_a_mark_is_output(forged: bytes) -> None:
 
 
 def test_an_echo_of_what_was_typed_is_taken_out_and_a_jobs_output_kept() -> None:
-    reader = shell.MarkReader(FRAME, NONCE, b" cr_c='x'\n")
+    reader = framing.MarkReader(FRAME, NONCE, b" cr_c='x'\n")
     early = b"job says hi\n" + b" cr_c='x'\r\n" + FRAME.prompt
     assert reader.feed(early + START + b"out" + end_mark(0, "", b"/", b"1", b"")) == b"job says hi\nout"
 
@@ -82,7 +82,7 @@ def test_an_echo_of_what_was_typed_is_taken_out_and_a_jobs_output_kept() -> None
     "text", ["漢" * 5000, "'" * 5000, "it's\n" * 2000, "\x01\r\x7f" * 300, "x" * 100_000]
 )
 def test_no_typed_line_is_too_long_for_a_terminal_and_no_control_byte_is_typed(kind: str, text: str) -> None:
-    frame = shell.Frame(kind, "cr_f", "a1b2")
+    frame = framing.Frame(kind, "cr_f", "a1b2")
     typed = frame.command(text, nonce=NONCE, before=None, stdin_tty=False, sane=False)
     assert max(len(line) for line in typed.split(b"\n")) < 4095
     assert not set(typed) & (set(range(32)) - {9, 10} | {127})
@@ -105,8 +105,8 @@ def test_a_directory_that_cannot_be_entered_is_told_by_its_kind() -> None:
 
 
 def test_a_sweeps_answer_names_who_is_left() -> None:
-    assert shell.read_sweep(b"tok ready") is None
-    assert shell.read_sweep(b"tok .") == ()
-    left = shell.read_sweep(b"tok 12=sleep 34=? .")
+    assert sweep.read_sweep(b"tok ready") is None
+    assert sweep.read_sweep(b"tok .") == ()
+    left = sweep.read_sweep(b"tok 12=sleep 34=? .")
     assert left is not None
     assert [(each.pid, each.name) for each in left] == [(12, "sleep"), (34, "?")]

@@ -1,0 +1,342 @@
+"""How commands are framed in a named shell; pure text in, text out.
+
+A named shell is an interactive bash or sh on a terminal, without start-up files, line editor,
+history or echo. Interactive, because only then Ctrl-C brings it back to its prompt with its state;
+but bash runs what is in PROMPT_COMMAND as a script would (no job numbers, no "exit"), so a command is
+handed over in two assignments. It cannot eat its own end mark: the shell has parsed that before
+the command begins. Both marks are operating system commands (OSC, ECMA-48 8.3.89) written to
+/dev/tty, so redirecting the shell's own output does not lose them, and hold numbers that are
+new for each command. xtrace, verbose and the DEBUG trap are off between two commands and are
+put back inside the command, so that they never see the frame.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox.shell import check_text, encode, quote
+
+_OSC = b"\x1b]8671;"
+_BEL = b"\x07"
+_PROGRAM_UNSET = "builtin unset PROMPT_COMMAND; "
+_PROGRAM_EVAL = 'builtin eval "$cr_c" <'
+_MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
+
+_SHELL_START = (
+    "stty -echo -onlcr 2>/dev/null; "
+    "if command -v bash >/dev/null 2>&1; then printf '\\n%s %s bash\\n' \"$1\" $$; "
+    "exec bash --norc --noprofile --noediting -i; fi; "
+    "printf '\\n%s %s sh\\n' \"$1\" $$; ENV= exec sh -i"
+)
+
+
+def shell_argv(token: str) -> list[str]:
+    """The program of a named shell; prints the token, its pid and which shell it is, then is ready."""
+    return ["sh", "-c", _SHELL_START, "sh", token]
+
+
+def read_shell_start(token: str, data: bytes) -> tuple[int, str] | None:
+    """pid and kind from the first bytes of a named shell, or None while they are incomplete."""
+    found = re.search(re.escape(token.encode()) + rb" (\d+) (bash|sh)\r?\n", data)
+    return (int(found[1]), found[2].decode()) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the end mark of a command says of the shell.
+
+    flags       the shell's option letters when the command ended
+    debug_trap  bash only: the command that sets the DEBUG trap again, or ""
+    """
+
+    status: int
+    flags: str
+    cwd: str
+    cwd_exists: bool
+    debug_trap: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How commands are framed in one named shell. `name` and `prompt_token` are random."""
+
+    kind: str
+    name: str
+    prompt_token: str
+
+    @property
+    def prompt(self) -> bytes:
+        """What the shell prints when it waits for a line; a hint only, never an end."""
+        return _OSC + f"P;{self.prompt_token}".encode() + _BEL
+
+    def setup(self, cwd: str | None) -> bytes:
+        """The first line: no history, no prompts, the functions of the frame, the working directory."""
+        if self.kind == "bash":
+            # 'R' among the flags: the caller made PROMPT_COMMAND readonly, so it carries no command any more.
+            head = "local r=; builtin unset PROMPT_COMMAND || r=R; "
+            exists, trap, flags = (
+                "[[ -d ${PWD-} ]]",
+                "builtin trap -p DEBUG >&9; builtin trap - DEBUG; ",
+                "$-$r",
+            )
+            options = (
+                f"declare -ft {self.name}; readonly -f {self.name} {self.name}_s; {self._program()}"
+                "set +o history +H; history -c; "
+            )
+        else:
+            head, exists, trap, flags, options = "", '[ -d "${PWD-}" ]', "", "$-", ""
+        own = self._own
+        # Every output of this function goes to descriptor 9; whatever a trap of the caller's prints
+        # while it runs goes where the frame sends standard output: nowhere.
+        fields = f'"$2" "$1" "{flags}" "${{PWD-}}"'
+        report = (
+            f"{self.name}() {{ {head}{own}printf '\\033]8671;E;%s;%s;%s;%s;' {fields} >&9; "
+            f"if {exists}; then {own}printf '1;' >&9; else {own}printf '0;' >&9; fi; {trap}"
+            f"{own}printf ';%s\\007' \"$2\" >&9; {own}set +xv; {own}jobs; {self._prompts()}; }}"
+        )
+        keep = f'{self.name}_s() {{ return "$1"; }}'
+        # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
+        quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
+        enter = f"cd -- {quote(cwd)}; " if cwd else ""
+        return encode(f" {report}; {keep}; {options}{self._prompts()}; {quiet}; {enter}:\n")
+
+    @property
+    def _own(self) -> str:
+        """In front of the frame's own commands: a function of the caller's with that name is passed over."""
+        return "builtin " if self.kind == "bash" else "command "
+
+    def _program(self) -> str:
+        """bash only: the pieces of a command's program that never change, so that they need not be typed."""
+        start, end = self._start_text("@"), self._end_text("@", sane=False)
+        first, second = start.split("@")
+        third, fourth = end.split("@")
+        pieces = (f"{_PROGRAM_UNSET}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth)
+        words = " ".join(f"{self.name}_{n}={quote(piece)}" for n, piece in enumerate(pieces, 1))
+        return f"readonly {words}; "
+
+    def _start_text(self, nonce: str) -> str:
+        return f"{{ {self._own}printf '\\033]8671;S;{nonce}\\007' >/dev/tty; }} >/dev/null 2>&1"
+
+    def _prompts(self) -> str:
+        return f"PS1={quote(self.prompt.decode())} PS2="
+
+    def command(self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool) -> bytes:
+        """The bytes to type for one command.
+
+        before     the last mark of this shell: options that were taken off are put back
+        stdin_tty  the command's input is the terminal; else /dev/null
+        sane       put the terminal's modes right when it has ended (see `probe`)
+        """
+        check_text("the command", text)
+        source = "/dev/tty" if stdin_tty else "/dev/null"
+        if self.kind == "bash":
+            return self._bash_command(text, nonce, before, source, sane)
+        body = f"{self._restore(before, text, ':')}\n{text}"
+        controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
+        names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
+        head = encode(f" {names}{self._start_text(nonce)}; command eval ")
+        return head + self._typed(body, len(head)) + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
+
+    def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
+        start, end = self._start_text(nonce), self._end_text(nonce, sane)
+        if _may_be_unfinished_substitution(text) or (before is not None and "R" in before.flags):
+            # An interactive `eval` gives 1 for a syntax error where a script gives 2.
+            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; builtin unset cr_c; '
+            end = self._end_text(nonce, sane, check)
+            body = f"{self._restore(before, text, ':')}\n{text}"
+            return b" cr_c=" + self._typed(body) + encode(f"; {start}; {_PROGRAM_EVAL}{source}; {end}\n")
+        typed = b" cr_c=" + self._typed(f"{self._restore(before, text, 'builtin unset cr_c')}\n{text}")
+        if sane:
+            program = f"{_PROGRAM_UNSET}{start}; {_PROGRAM_EVAL}{source}; {end}"
+            return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
+        parts = f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}"${self.name}_4"'
+        return typed + encode(f" PROMPT_COMMAND={parts}\n")
+
+    def probe(self, nonce: str, sane: bool) -> bytes:
+        """The bytes to type when the rest of a command's line was dropped (Ctrl-C): asks for its mark.
+
+        sane  the command may have changed the terminal's modes: put them right. An echo would be
+              taken out, but busybox ash with echo on edits lines itself, and raw modes lose Ctrl-C.
+        """
+        return encode(f" {self._end_text(nonce, sane)}\n")
+
+    def _end_text(self, nonce: str, sane: bool, check: str = "") -> str:
+        """The shell text that prints the end mark."""
+        fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
+        status, after = ("$?", "") if not fix and not check else ("$cr_s", f"; {self._own}unset cr_s")
+        before = "" if status == "$?" else f"cr_s=$?; {check}{fix}"
+        return f'{{ {before}{self.name} "{status}" {nonce}{after}; }} >/dev/null 2>&1 9>/dev/tty'
+
+    def _restore(self, before: Mark | None, text: str, first: str) -> str:
+        words = [first]
+        if before is not None:
+            flags = "".join(letter for letter in "xv" if letter in before.flags)
+            if flags:
+                words.append(f"{self._own}set -{flags}")
+            if before.debug_trap:
+                words.append(before.debug_trap)
+            if before.status and "e" not in before.flags and ("$?" in text or "${?" in text):
+                words.append(f"{self.name}_s {before.status}")
+        return "{ " + "; ".join(words) + "; } >/dev/null 2>&1"
+
+    def _typed(self, text: str, used: int = 0) -> bytes:
+        """Text as one word that survives a terminal: no control byte is typed, no line is too long.
+
+        used  how many bytes of the first line are taken already"""
+        parts: list[bytes] = []
+        line = used
+        for unit in self._pieces(text):
+            if line + len(unit) > _MAX_LINE_BYTES:
+                parts.append(b"\\\n")
+                line = 0
+            parts.append(unit)
+            at = unit.rfind(b"\n")
+            line = line + len(unit) if at < 0 else len(unit) - at
+        return b"".join(parts) or b"''"
+
+    def _pieces(self, text: str) -> Iterable[bytes]:
+        for index, piece in enumerate(re.split(r"([\x01-\x08\x0b-\x1f\x7f])", text)):
+            if index % 2 == 0:
+                yield from _units(piece)
+            elif self.kind == "bash":
+                yield f"$'\\{ord(piece):03o}'".encode()
+            else:
+                yield f'"$cr_{ord(piece):03o}"'.encode()
+
+
+def _units(piece: str) -> Iterable[bytes]:
+    """Single-quoted slices of text, each with no physical line near the limit."""
+    data = encode(piece)
+    size = 1_500  # quotes may double or quadruple a slice at worst; those are cut smaller below
+    at = 0
+    while at < len(data):
+        cut = data[at : at + size]
+        if cut.count(b"'") > 300:
+            cut = cut[:400]
+        at += len(cut)
+        yield b"'" + cut.replace(b"'", b"'\\''") + b"'"
+
+
+def _may_be_unfinished_substitution(text: str) -> bool:
+    """Whether to keep a text out of PROMPT_COMMAND.
+
+    bash 5.2.15 corrupts its heap when it evaluates an unfinished `$(` while it is not interactive, which
+    is how it runs PROMPT_COMMAND (valgrind: reads before the input line in parse_comsub's unwinding; later
+    "free(): invalid next size"). Typed as a plain `eval` it does not; that only costs quiet job numbers.
+    """
+    return any(opening in text for opening in ("$(", "<(", ">(")) and text.count("(") > text.count(")")
+
+
+class MarkReader:
+    """Takes the bytes of a terminal and gives a command's own output; pure.
+
+    nonce   the number of the command; marks with another number are dropped as stale
+    typed   what was typed; if the terminal echoes it, exactly that is taken out
+    """
+
+    def __init__(self, frame: Frame, nonce: str, typed: bytes) -> None:
+        self._prompt = frame.prompt
+        self._start = _OSC + f"S;{nonce}".encode() + _BEL
+        self._end = _OSC + f"E;{nonce};".encode()
+        self._close = f";{nonce}".encode() + _BEL
+        self._typed = typed
+        self._buffer = b""
+        self.started = False
+        self.prompted = False
+        self.mark: Mark | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes, return the output among them. After the end mark, `rest` holds what followed it."""
+        self._buffer += data
+        out: list[bytes] = []
+        if not self.started:
+            early = self._until_start()
+            if early is None:
+                return b""
+            out.append(early)
+        while self.mark is None:
+            at = self._buffer.find(_OSC)
+            if at < 0:
+                out.append(self._release())
+                break
+            out.append(self._buffer[:at])
+            self._buffer = self._buffer[at:]
+            if not self._take_mark(out):
+                break
+        return b"".join(out)
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes not given out: after the end mark, what other programs printed since."""
+        return self._buffer
+
+    def flush(self) -> bytes:
+        """The shell is gone: everything that is left is output, but for marks of the frame itself."""
+        left, self._buffer = self._buffer, b""
+        return strip_marks(left, self._prompt) if self.started else b""
+
+    def _until_start(self) -> bytes | None:
+        at = self._buffer.find(self._start)
+        if at < 0:
+            return None
+        early = strip_marks(self._buffer[:at], self._prompt)
+        self._buffer = self._buffer[at + len(self._start) :]
+        self.started = True
+        for echo in (self._typed, self._typed.replace(b"\n", b"\r\n")):
+            early = early.replace(echo, b"", 1)
+        return early
+
+    def _release(self) -> bytes:
+        """All but a tail that may be the beginning of a mark."""
+        at = self._buffer.rfind(b"\x1b", max(0, len(self._buffer) - len(_OSC)))
+        keep = at if at >= 0 and _OSC.startswith(self._buffer[at:]) else len(self._buffer)
+        out, self._buffer = self._buffer[:keep], self._buffer[keep:]
+        return out
+
+    def _take_mark(self, out: list[bytes]) -> bool:
+        """Deal with what may be a mark at the head of the buffer; False: more bytes are needed."""
+        buffer = self._buffer
+        if buffer.startswith(self._prompt):
+            self.prompted = True
+            self._buffer = buffer[len(self._prompt) :]
+            return True
+        if buffer.startswith(self._end):
+            end = buffer.find(self._close, len(self._end) - 1)
+            if end < 0:
+                return False
+            self.mark = _parse_mark(buffer[len(self._end) : end])
+            self._buffer = buffer[end + len(self._close) :]
+            return True
+        if self._end.startswith(buffer) or self._prompt.startswith(buffer):
+            return False
+        out.append(buffer[: len(_OSC)])  # somebody else's, or a forgery: output like any other
+        self._buffer = buffer[len(_OSC) :]
+        return True
+
+
+def strip_marks(data: bytes, prompt: bytes) -> bytes:
+    """Data without the frame's prompts and without end marks of earlier commands."""
+    data = data.replace(prompt, b"")
+    return re.sub(rb"\x1b\]8671;E;([0-9a-f]{16});(?s:.*?);\1\x07", b"", data)
+
+
+def _parse_mark(body: bytes) -> Mark:
+    status, flags, rest = body.split(b";", 2)
+    cwd, exists, trap = rest.rsplit(b";", 2) if rest.count(b";") == 2 else _split_trap(rest)
+    return Mark(
+        status=int(status),
+        flags=flags.decode(),
+        cwd=cwd.decode("utf-8", "surrogateescape"),
+        cwd_exists=exists == b"1",
+        debug_trap=trap.decode("utf-8", "surrogateescape").strip(),
+    )
+
+
+def _split_trap(rest: bytes) -> tuple[bytes, bytes, bytes]:
+    """Directory and trap may both hold semicolons: the trap begins with `trap -- ` or is empty."""
+    found = re.search(rb";([01]);(trap -- (?s:.*)|)\Z", rest)
+    if found is None:
+        return rest, b"1", b""
+    return rest[: found.start()], found[1], found[2]

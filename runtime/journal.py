@@ -138,10 +138,13 @@ def _lock(path: Path) -> int:
         raise JournalError(f"cannot open the journal's lock {lock}: {error}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         pid = _pid(os.read(fd, 32))
         os.close(fd)
         raise JournalInUse(f"{path} is in use by pid {pid}" if pid else f"{path} is in use", pid) from error
+    except OSError as error:
+        os.close(fd)
+        raise JournalError(f"cannot lock the journal {path}: {error}") from error
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd

@@ -19,8 +19,8 @@ from runtime.history import interrupted
 from runtime.items import Display, ToolCall, function_output
 from runtime.live import LiveRun
 from runtime.records import call_started_record, output_record
-from runtime.schema import canonical, clean, clean_text, dump
-from runtime.state import Outcome
+from runtime.schema import canonical, clean, clean_text, dump, load_object
+from runtime.state import Decision, Outcome
 from runtime.tools import (
     ERROR_LIMIT_BYTES,
     BadArguments,
@@ -41,6 +41,9 @@ LATE_ASK_TEXT = (
     "The call did not run: it now needs an approval that it did not need when it was looked at. "
     "Send it again."
 )
+
+TOOL_FAILURES = (Exception, SystemExit)
+"""What a tool's own code may raise: it is the failure of its call, never of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ async def _sort(run: LiveRun, call: ToolCall, plan: Plan) -> None:
         plan.answered.append((call, _failure(call, str(error))))
     except ToolFailed as error:
         plan.answered.append((call, _failure(call, str(error))))
-    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+    except TOOL_FAILURES as error:
         plan.answered.append((call, _crash(call, error)))
     else:
         _judge(run, Ready(call, bound, approved=False), verdict, preview, plan)
@@ -100,11 +103,15 @@ def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Pla
     if verdict.decision == "deny":
         plan.answered.append((call, _denied(call, verdict)))
         return
+    decision = run.state.decisions.get(call.call_id)
     if verdict.decision == "allow":
-        plan.to_run.append(ready)
+        # A rejection stands, though nobody would be asked any more.
+        if decision is None or decision.approved:
+            plan.to_run.append(ready)
+        else:
+            plan.answered.append((call, _rejected(call, decision)))
         return
     act = fingerprint(run.options.environment_id, call, preview)
-    decision = run.state.decisions.get(call.call_id)
     if decision is None or decision.fingerprint != act:
         plan.asks.append(
             PendingApproval(
@@ -120,17 +127,14 @@ def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Pla
     elif decision.approved:
         plan.to_run.append(Ready(call, ready.bound, approved=True))
     else:
-        item = function_output(
-            call.call_id, decision.message, is_error=True, display=Display(summary="rejected")
-        )
-        plan.answered.append((call, Outcome(item=item, failed=None)))
+        plan.answered.append((call, _rejected(call, decision)))
 
 
 def fingerprint(environment_id: str, call: ToolCall, preview: str) -> str:
     """What a decision is bound to: the place, the tool, the meaning of the arguments, and what was shown."""
     try:
-        arguments = canonical(json.loads(call.arguments))
-    except (ValueError, RecursionError):
+        arguments = canonical(load_object(call.arguments))
+    except ValueError:
         arguments = call.arguments
     parts = [environment_id, call.name, arguments, preview]
     return hashlib.sha256(canonical([clean_text(part) for part in parts]).encode()).hexdigest()
@@ -190,11 +194,11 @@ async def _refused_now(ready: Ready) -> Outcome | None:
     # What was allowed when the batch was sorted may be refused by now: a sibling ran, a person took time.
     try:
         verdict = await ready.bound.check()
-    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+    except TOOL_FAILURES as error:
         return _crash(ready.call, error)
     if verdict.decision == "deny":
         return _denied(ready.call, verdict)
-    if verdict.decision == "ask" and not ready.approved:
+    if verdict.decision != "allow" and not ready.approved:
         return _failure(ready.call, LATE_ASK_TEXT)
     return None
 
@@ -210,7 +214,7 @@ async def _attempt(ready: Ready, context: ToolContext) -> Outcome:
         if task is not None and task.cancelling():
             raise
         return _crash(call, error)
-    except Exception as error:  # a tool's own code: whatever it raises is this call's failure, not the run's
+    except TOOL_FAILURES as error:
         return _crash(call, error)
 
 
@@ -257,6 +261,12 @@ def _denied(call: ToolCall, verdict: Verdict) -> Outcome:
     text = f"Refused by policy, and not run: {verdict.reason or 'no reason is given'}"
     display = Display(summary=clean_text(f"refused by {verdict.rule}") if verdict.rule else "refused")
     return Outcome(item=function_output(call.call_id, text, is_error=True, display=display), failed=True)
+
+
+def _rejected(call: ToolCall, decision: Decision) -> Outcome:
+    display = Display(summary="rejected")
+    item = function_output(call.call_id, decision.message, is_error=True, display=display)
+    return Outcome(item=item, failed=None)
 
 
 def _crash(call: ToolCall, error: BaseException) -> Outcome:

@@ -13,7 +13,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -154,14 +154,17 @@ class BoundCall(Generic[A]):
         if self.tool.check is None:
             return ALLOW
         check, arguments = self.tool.check, self.arguments
-        return await in_thread(lambda: check(arguments))
+        verdict = await in_thread(lambda: check(arguments))
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"a check gives a Verdict, not {type(verdict).__name__}")
+        return verdict
 
     async def preview(self, raw: str) -> str:
         """What a person is shown; the raw argument text where the tool has no better words."""
         if self.tool.preview is None:
             return raw
         preview, arguments = self.tool.preview, self.arguments
-        return await in_thread(lambda: preview(arguments))
+        return await in_thread(lambda: str(preview(arguments)))
 
     async def run(self, context: ToolContext) -> ToolResult:
         """Run the tool. Raises what the tool raises; cancelling sets the event and drops a late result."""
@@ -187,7 +190,7 @@ async def in_thread(function: Callable[[], T], cancelled: threading.Event | None
     When the waiting task is cancelled, the event is set, the function gets a bounded time to return, and what
     it returns or raises is dropped.
     """
-    future = _threads().submit(contextvars.copy_context().run, function)
+    future = _threads().submit(contextvars.copy_context().run, _finite, function)
     waiter = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(waiter)
@@ -196,6 +199,15 @@ async def in_thread(function: Callable[[], T], cancelled: threading.Event | None
             cancelled.set()
         await _let_go(future, waiter)
         raise
+
+
+def _finite(function: Callable[[], T]) -> T:
+    try:
+        return function()
+    except (StopIteration, asyncio.CancelledError, CancelledError) as error:
+        # A future does not take StopIteration (who waits for it would wait for ever), and a cancellation that
+        # comes out of it would be taken for the waiting task's own.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 async def _let_go(future: Future[T], waiter: asyncio.Future[T]) -> None:

@@ -192,6 +192,17 @@ def test_a_call_that_is_denied_by_the_time_it_was_approved_is_refused() -> None:
     assert bench.ran == [] and "it is forbidden" in outputs(result.items)["call_0_0"]
 
 
+@pytest.mark.spec("RX-65")
+def test_a_rejection_stands_though_the_policy_would_allow_the_call_by_now() -> None:
+    bench = Bench(ask={"rm"})
+    agent = bench.agent(script(calls("rm"), "done"))
+    state = run_sync(agent, "go").state
+    state.reject("call_0_0", "no")
+    bench.ask.clear()
+    result = play_on("blocking", agent, state)
+    assert bench.ran == [] and outputs(result.items) == {"call_0_0": "no"}
+
+
 @pytest.mark.spec("RS-05")
 @KEPT
 def test_a_paused_run_ends_with_the_results_of_one_that_never_paused(kept: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from typing import Any
 
@@ -239,6 +240,60 @@ def test_a_check_or_a_preview_that_crashes_lets_nothing_run_and_asks_nobody() ->
         )
         result = run_sync(agent, "go")
         assert ran == [] and "the rules are broken" in outputs(result.items)["call_0_0"]
+
+
+@pytest.mark.spec("SE-11", "RX-13")
+@pytest.mark.parametrize(
+    "raised",
+    [
+        StopIteration("x"),
+        StopAsyncIteration(),
+        SystemExit(3),
+        concurrent.futures.CancelledError(),
+        ExceptionGroup("many", [ValueError()]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("where", ["run", "async run", "check", "preview", "parse"])
+def test_whatever_a_tool_raises_is_the_failure_of_its_call(where: str, raised: BaseException) -> None:
+    def broken(*arguments: object) -> Any:
+        raise raised
+
+    async def broken_later(*arguments: object) -> Any:
+        raise raised
+
+    tool = Tool[str](
+        name="t",
+        description="",
+        parameters={},
+        parse=broken if where == "parse" else str,
+        run=broken_later
+        if where == "async run"
+        else broken
+        if where == "run"
+        else lambda context, text: "ran",
+        check=broken if where == "check" else lambda text: Verdict("ask" if where == "preview" else "allow"),
+        preview=broken,
+    )
+    agent = Agent(name="a", tools=[tool], model=script(Scripted(calls=(ScriptedCall(name="t"),)), "done"))
+    result = run_sync(agent, "go")
+    assert result.final_output == "done"
+    assert "crashed" in outputs(result.items)["call_0_0"]
+
+
+@pytest.mark.spec("RX-08")
+@pytest.mark.parametrize("verdict", [None, "allow", Verdict("maybe")])  # type: ignore[arg-type]
+def test_a_check_that_gives_no_verdict_lets_nothing_run(verdict: Any) -> None:
+    ran: list[str] = []
+
+    def work(context: ToolContext, text: str) -> str:
+        ran.append(text)
+        return "ran"
+
+    tool = Tool(name="t", description="", parameters={}, parse=str, run=work, check=lambda text: verdict)
+    agent = Agent(name="a", tools=[tool], model=script(Scripted(calls=(ScriptedCall(name="t"),)), "done"))
+    run_sync(agent, "go")
+    assert ran == []
 
 
 @pytest.mark.spec("RX-09")

@@ -28,10 +28,6 @@ async def drive(run: LiveRun) -> None:
     """The whole life of a run: its events, its last record, and RunError if it fails."""
     try:
         result = await _connected(run)
-        if not result.interruptions:
-            run.state.completed = True
-            run.record(completed_record, result.final_output or "", result.stopped_early)
-        await run.channel.put(RunCompleted(result))
     except asyncio.CancelledError:
         if not run.control.cancel_requested:
             raise
@@ -39,6 +35,17 @@ async def drive(run: LiveRun) -> None:
         raise error from error.__cause__
     except Exception as error:  # whatever stops a run, its progress is handed over with it
         raise _failed(run, error) from error
+    if not result.interruptions:
+        _complete(run, result)
+    await run.channel.put(RunCompleted(result))
+
+
+def _complete(run: LiveRun, result: RunResult) -> None:
+    run.state.completed = True
+    try:
+        run.record(completed_record, result.final_output or "", result.stopped_early)
+    except JournalError as error:
+        raise RunError(f"the run has an answer, but the journal did not take it: {error}", result) from error
 
 
 def cancelled(run: LiveRun) -> RunError:

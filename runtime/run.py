@@ -74,12 +74,15 @@ class RunStream:
         task = asyncio.create_task(drive(live))
         task.add_done_callback(lambda _: live.channel.wake())
         live.control.attach(asyncio.get_running_loop(), task)
+        complete = False
         try:
             while (event := await live.channel.take(task)) is not None:
+                complete = isinstance(event, RunCompleted)
                 yield event
-            if task.cancelled():
-                raise cancelled(live)
-            await task
+            if not complete:
+                if task.cancelled():
+                    raise cancelled(live)
+                await task
         finally:
             live.control.detach()
             task.cancel()

@@ -228,6 +228,20 @@ def test_a_journal_that_cannot_be_written_ends_the_run_before_the_call_that_it_w
     assert shape(failed.value.result.items)[-1] == "tool_call call_0_1"
 
 
+@pytest.mark.spec("B71", "RX-66")
+def test_an_answer_is_not_lost_when_the_journal_does_not_take_it() -> None:
+    class Full(MemoryJournal):
+        def append(self, record: Mapping[str, Any]) -> None:
+            if record["record"] == "completed":
+                raise JournalError("no space left on device")
+            super().append(record)
+
+    with pytest.raises(RunError, match="no space left") as failed:
+        run_sync(Bench().agent(script("done")), "go", RunOptions(journal=Full()))
+    assert failed.value.result.final_output == "done"
+    assert code_of(failed.value) == "journal"
+
+
 @pytest.mark.spec("RX-32")
 def test_a_run_that_failed_is_resumed_where_it_failed() -> None:
     bench = Bench()

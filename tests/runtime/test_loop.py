@@ -25,6 +25,7 @@ from runtime import (
     RunCompleted,
     RunContext,
     RunError,
+    RunEvent,
     RunOptions,
     Scripted,
     ScriptedCall,
@@ -354,6 +355,20 @@ def test_a_run_that_is_cancelled_before_it_is_read_asks_no_model() -> None:
     with pytest.raises(RunError):
         asyncio.run(stream.result())
     assert model.requests == []
+
+
+@pytest.mark.spec("EP-08", "CT-01")
+def test_a_cancel_that_comes_after_the_result_changes_nothing() -> None:
+    async def scenario() -> list[RunEvent]:
+        stream, control = run(Bench().agent(script("done")), "go")
+        events = []
+        async for event in stream:
+            events.append(event)
+            if isinstance(event, RunCompleted):
+                control.cancel()
+        return events
+
+    assert isinstance(asyncio.run(scenario())[-1], RunCompleted)
 
 
 @pytest.mark.spec("ST-03", "ST-10")

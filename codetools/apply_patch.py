@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from codetools.arguments import Arguments, object_schema
-from codetools.failures import backend_failures, sandbox_words
+from codetools.failures import backend_failures, directory_of, sandbox_words
 from codetools.patch import Add, Delete, Patch, PatchError, Section, Update, parse_patch
 from codetools.patch_plan import apply_hunks
 from codetools.policy import Policy
-from codetools.render import bounded, clean
+from codetools.render import bounded, clean, visible
 from codetools.write_lock import holding
 from runtime.schema import JSON
 from runtime.tools import BadArguments, Tool, ToolContext, ToolFailed, ToolResult, Verdict
@@ -58,7 +58,7 @@ def apply_patch(sandbox: Sandbox, policy: Policy, lock: threading.Lock) -> Tool[
     """The tool. `policy` is asked about each path; `lock` keeps changes of files from mixing."""
 
     def check(arguments: PatchArguments) -> Verdict:
-        return policy.check_paths(_writes(arguments.patch), "write", lambda: sandbox.cwd)
+        return policy.check_paths(_writes(arguments.patch), "write", lambda: directory_of(sandbox))
 
     def run(context: ToolContext, arguments: PatchArguments) -> ToolResult:
         verdict = check(arguments)
@@ -245,6 +245,6 @@ def _result(changes: list[Change], notes: list[str]) -> ToolResult:
     return ToolResult(
         text=bounded("\n".join(lines)),
         details={"files": files},
-        title=f"patch of {changes[0].path}",
+        title=f"patch of {visible(changes[0].path)}",
         summary=count,
     )

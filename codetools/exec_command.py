@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codetools.arguments import Arguments, object_schema
-from codetools.failures import backend_failures
+from codetools.failures import backend_failures, directory_of
 from codetools.policy import Policy
 from codetools.render import clean, exec_text, exit_words, shell_text
 from codetools.shells import in_directory
@@ -46,7 +46,8 @@ def exec_command(sandbox: Sandbox, policy: Policy, shells: bool) -> Tool[ExecArg
     """The tool. `policy` is asked about each command; `shells` offers named shells."""
 
     def check(arguments: ExecArguments) -> Verdict:
-        return policy.check(arguments.cmd, sandbox.cwd if policy.paths else "")
+        elsewhere = bool(arguments.workdir or arguments.session_id)
+        return policy.check(arguments.cmd, directory_of(sandbox) if policy.paths else "", elsewhere)
 
     def run(context: ToolContext, arguments: ExecArguments) -> ToolResult:
         verdict = check(arguments)

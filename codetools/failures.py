@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from runtime.tools import ToolFailed
-from sandbox.errors import BackendError, Cancelled, Closed, ConnectionLost, FileError, SandboxError
+from sandbox import (
+    BackendError,
+    Cancelled,
+    Closed,
+    ConnectionLost,
+    FileError,
+    Sandbox,
+    SandboxError,
+    TooLarge,
+)
 
 
 def sandbox_words(error: SandboxError) -> str:
@@ -19,9 +28,19 @@ def sandbox_words(error: SandboxError) -> str:
         return f"the sandbox is unavailable: {error}"
     if isinstance(error, Cancelled):
         return "cancelled before it ended; what it had done until then stays"
+    if isinstance(error, TooLarge):
+        return f"{error}; show a part of it with a command such as sed -n '1,100p'"
     if isinstance(error, FileError):
         return str(error)
     return f"the sandbox refused it: {error}"
+
+
+def directory_of(sandbox: Sandbox) -> str:
+    """The working directory, or "" if the place cannot be asked: then nothing will run there either."""
+    try:
+        return sandbox.cwd
+    except SandboxError:
+        return ""
 
 
 @contextmanager

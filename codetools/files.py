@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from codetools.arguments import Arguments, object_schema
-from codetools.failures import backend_failures
+from codetools.failures import backend_failures, directory_of
 from codetools.patch_plan import BOM, FileLine, split_lines
 from codetools.policy import Policy
 from codetools.render import bounded, clean, visible
@@ -54,14 +54,16 @@ def read_file(sandbox: Sandbox, policy: Policy) -> Tool[ReadArguments]:
         return ReadArguments(_path(arguments), offset, arguments.whole_number("limit"))
 
     def check(arguments: ReadArguments) -> Verdict:
-        return policy.check_paths([arguments.path], "read", lambda: sandbox.cwd)
+        return policy.check_paths([arguments.path], "read", lambda: directory_of(sandbox))
 
     def run(_context: ToolContext, arguments: ReadArguments) -> ToolResult:
         if refusal := _refusal(check(arguments)):
             return refusal
         with backend_failures():
             data = sandbox.read_file(arguments.path)
-        return ToolResult(text=page(data, arguments.offset, arguments.limit), title=f"read {arguments.path}")
+        return ToolResult(
+            text=page(data, arguments.offset, arguments.limit), title=f"read {visible(arguments.path)}"
+        )
 
     return Tool(
         name="read_file",
@@ -88,7 +90,7 @@ def write_file(sandbox: Sandbox, policy: Policy, lock: threading.Lock) -> Tool[W
         return WriteArguments(_path(arguments), arguments.text("content"))
 
     def check(arguments: WriteArguments) -> Verdict:
-        return policy.check_paths([arguments.path], "write", lambda: sandbox.cwd)
+        return policy.check_paths([arguments.path], "write", lambda: directory_of(sandbox))
 
     def run(context: ToolContext, arguments: WriteArguments) -> ToolResult:
         if refusal := _refusal(check(arguments)):
@@ -96,7 +98,7 @@ def write_file(sandbox: Sandbox, policy: Policy, lock: threading.Lock) -> Tool[W
         data = arguments.content.encode()
         with holding(lock, context.cancelled), backend_failures():
             sandbox.write_file(arguments.path, data)
-        done = f"wrote {len(data)} bytes to {arguments.path}"
+        done = f"wrote {len(data)} bytes to {visible(arguments.path)}"
         return ToolResult(text=done, details={"path": arguments.path, "bytes": len(data)}, title=done)
 
     return Tool(
@@ -111,7 +113,7 @@ def write_file(sandbox: Sandbox, policy: Policy, lock: threading.Lock) -> Tool[W
         parse=parse,
         run=run,
         check=check,
-        preview=lambda a: f"write {a.path}:\n{bounded(clean(a.content), PREVIEW_LIMIT_BYTES)}",
+        preview=lambda a: f"write {visible(a.path)}:\n{bounded(clean(a.content), PREVIEW_LIMIT_BYTES)}",
     )
 
 
@@ -122,14 +124,14 @@ def list_files(sandbox: Sandbox, policy: Policy) -> Tool[ListArguments]:
         return ListArguments(Arguments(text, ("path",)).optional_text("path") or ".")
 
     def check(arguments: ListArguments) -> Verdict:
-        return policy.check_paths([arguments.path], "read", lambda: sandbox.cwd)
+        return policy.check_paths([arguments.path], "read", lambda: directory_of(sandbox))
 
     def run(_context: ToolContext, arguments: ListArguments) -> ToolResult:
         if refusal := _refusal(check(arguments)):
             return refusal
         with backend_failures():
             entries = sandbox.list_dir(arguments.path)
-        return ToolResult(text=listing(entries), title=f"list {arguments.path}")
+        return ToolResult(text=listing(entries), title=f"list {visible(arguments.path)}")
 
     return Tool(
         name="list_files",

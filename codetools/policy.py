@@ -89,8 +89,12 @@ class Policy:
         """The same, with this answer for what no rule names, unless the policy has its own answer."""
         return self if self.default is not None else replace(self, default=default)
 
-    def check(self, command: str, cwd: str = "") -> Verdict:
-        """The verdict about one command. Never raises. Absolute paths in `cwd` are known to path rules."""
+    def check(self, command: str, cwd: str = "", elsewhere: bool = False) -> Verdict:
+        """The verdict about one command. Never raises.
+
+        cwd        the working directory, so that path rules know absolute paths inside it; "": not known
+        elsewhere  the command starts in some other directory, so what is relative is not what rules mean
+        """
         if self.error:
             return self._invalid()
         if self.empty:
@@ -100,7 +104,7 @@ class Policy:
             return plain
         if not self.rules and not self.paths and (plain is not None or self.default is None):
             return plain or Verdict("allow")
-        return self._check_reading(read_command(command), cwd)
+        return self._check_reading(read_command(command), cwd, elsewhere)
 
     def check_path(self, path: str, access: Literal["read", "write"], cwd: str = "") -> Verdict:
         """The verdict about a file tool's use of one path. Where no rule speaks, reading is allowed."""
@@ -148,20 +152,22 @@ class Policy:
         """What a part gets that cannot be known before it runs."""
         return "deny" if self.default == "deny" else "ask"
 
-    def _check_reading(self, reading: Reading, cwd: str) -> Verdict:
-        verdicts = [verdict for leaf in reading.leaves if (verdict := self._leaf(leaf))]
+    def _check_reading(self, reading: Reading, cwd: str, elsewhere: bool) -> Verdict:
+        moved = elsewhere or any(_moves(leaf) for leaf in reading.leaves)
+        verdicts = [verdict for leaf in reading.leaves if (verdict := self._leaf(leaf, moved))]
         verdicts += self._assignments(reading)
-        verdicts += self._redirects(reading, cwd)
+        verdicts += self._redirects(reading, cwd, moved)
         verdicts += [Verdict(self._unsure(), why) for why in reading.doubts]
         return max(verdicts, key=lambda verdict: _RANK[verdict.decision], default=Verdict("allow"))
 
-    def _leaf(self, leaf: Leaf) -> Verdict | None:
+    def _leaf(self, leaf: Leaf, moved: bool) -> Verdict | None:
+        strange = moved and "/" in leaf.words[0].text and not leaf.words[0].text.startswith("/")
         best: tuple[Rule, Match] | None = None
         for rule in self.rules:
             match = self._rule_match(rule, leaf)
             if match == "no" or (match == "maybe" and rule.decision == "allow"):
                 continue
-            if rule.decision == "allow" and leaf.doubt and not _is_exact(rule, leaf):
+            if rule.decision == "allow" and (strange or (leaf.doubt and not _is_exact(rule, leaf))):
                 continue
             if best is None or _weight(rule, match) > _weight(*best):
                 best = rule, match
@@ -203,8 +209,7 @@ class Policy:
 
     # -- paths ------------------------------------------------------------------------------------
 
-    def _redirects(self, reading: Reading, cwd: str) -> list[Verdict]:
-        moved = any(program_name(leaf.words[0]) in {"cd", "pushd", "popd"} for leaf in reading.leaves)
+    def _redirects(self, reading: Reading, cwd: str, moved: bool) -> list[Verdict]:
         guarded = any(rule.decision != "allow" for rule in self.paths)
         verdicts = []
         for redirect in reading.redirects:
@@ -238,6 +243,14 @@ class Policy:
         return Verdict(
             rule.decision, f"to {access} {path} {words} by the rule '{rule.name}'{because}", rule.name
         )
+
+
+def _moves(leaf: Leaf) -> bool:
+    """Whether what runs after it may run in another directory."""
+    name = program_name(leaf.words[0])
+    if name in {"env", "sudo", "doas"}:
+        return any(word.text.startswith(("-C", "-D", "--chdir")) for word in leaf.words)
+    return name in {"cd", "pushd", "popd"}
 
 
 def _is_exact(rule: Rule, leaf: Leaf) -> bool:

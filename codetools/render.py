@@ -143,7 +143,9 @@ def _with_blocks(lines: list[str], blocks: Sequence[tuple[str, str]]) -> str:
     if not shown:
         lines.append("(no output)")
     for name, text in shown:
-        lines.append(f"{name}:\n{text.removesuffix(chr(10))}")
+        strange = text.count("\ufffd")
+        about = f" ({strange} characters that are no text are shown as \ufffd)" if strange else ""
+        lines.append(f"{name}{about}:\n{text.removesuffix(chr(10))}")
     return "\n".join(lines)
 
 

@@ -312,6 +312,18 @@ def test_who_decides_where_the_policy_says_nothing(make_bench: MakeBench) -> Non
     assert decided("list_files", '{"path": ""}', ask_by_default=True) == "allow"
 
 
+@pytest.mark.spec("PO-19")
+def test_the_policy_knows_that_a_call_runs_elsewhere(make_bench: MakeBench) -> None:
+    tool = make_bench(Policy(rules=(Rule(decision="allow", pattern="./run.sh"),))).tools["exec_command"]
+    assert tool.check is not None
+    for text, wanted in [
+        ('{"cmd": "./run.sh"}', "allow"),
+        ('{"cmd": "./run.sh", "workdir": "/evil"}', "ask"),
+        ('{"cmd": "./run.sh", "session_id": "s"}', "ask"),
+    ]:
+        assert tool.check(tool.parse(text)).decision == wanted
+
+
 @pytest.mark.spec("XT-14")
 def test_a_person_is_shown_the_command_without_control_sequences(bench: Bench) -> None:
     tool = bench.tools["exec_command"]

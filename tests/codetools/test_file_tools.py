@@ -154,6 +154,24 @@ def test_write_file_writes_exactly_what_it_is_given(bench: Bench, tmp_path: Path
     assert (tmp_path / "a").read_bytes() == content.encode()
 
 
+@pytest.mark.spec("XT-23")
+def test_a_file_that_is_too_large_is_told_with_a_way_to_see_a_part(bench: Bench, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        file.truncate(3 << 30)
+    text = bench.call("read_file", path="log")
+    assert text.startswith("ToolFailed: ")
+    assert "log" in text and "sed -n" in text
+
+
+@pytest.mark.spec("XT-13")
+def test_a_verdict_is_given_though_the_place_cannot_be_asked(make_bench: MakeBench) -> None:
+    bench = make_bench(Policy(paths=(PathRule(decision="deny", pattern="secret"),)))
+    bench.box.close()
+    tool = bench.tools["read_file"]
+    assert tool.check is not None
+    assert tool.check(tool.parse('{"path": "secret"}')).decision == "deny"
+
+
 @pytest.mark.spec("XT-25")
 @pytest.mark.parametrize("mode", [0o755, 0o640, 0o600])
 def test_write_file_keeps_the_mode(bench: Bench, tmp_path: Path, mode: int) -> None:

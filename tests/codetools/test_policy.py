@@ -638,6 +638,26 @@ def test_path_rules_hold_for_what_the_shell_opens(command: str, wanted: Decision
     assert decided(PATHS, command) == wanted
 
 
+@pytest.mark.spec("PO-19")
+@pytest.mark.parametrize(
+    ("command", "elsewhere", "wanted"),
+    [
+        ("./run.sh", False, "allow"),
+        ("./run.sh", True, "ask"),
+        ("cd /evil && ./run.sh", False, "ask"),
+        ("env -C /evil ./run.sh", False, "ask"),
+        ("cd /evil && ls", False, "allow"),
+        ("ls", True, "allow"),
+    ],
+)
+def test_a_relative_program_is_not_the_allowed_one_elsewhere(
+    command: str, elsewhere: bool, wanted: Decision
+) -> None:
+    policy = rules(allow="./run.sh, ls*, cd *")
+    assert policy.check(command, elsewhere=elsewhere).decision == wanted
+    assert PATHS.check("echo x > config", elsewhere=elsewhere).decision == ("ask" if elsewhere else "allow")
+
+
 @pytest.mark.spec("PO-16")
 @pytest.mark.parametrize(
     ("path", "cwd", "clean"),

@@ -163,6 +163,14 @@ def test_a_timeout_is_told_first_and_keeps_the_output() -> None:
     )
 
 
+@pytest.mark.spec("XT-02")
+def test_replaced_characters_are_counted() -> None:
+    text = exec_text(result(b"a\x00b\xff\n", b"fine\n"), 30)
+    assert (
+        "stdout (2 characters that are no text are shown as \ufffd):\na\ufffdb\ufffd\nstderr:\nfine" in text
+    )
+
+
 @pytest.mark.spec("XT-06")
 @pytest.mark.parametrize(
     ("code", "words"),

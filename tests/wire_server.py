@@ -10,6 +10,7 @@ shapes, characters. What it refuses it answers with 400 and the reason, and the 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 Json = dict[str, Any]
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,7 @@ class _Responses:
             kind = item.get("type", "message")
             if kind == "function_call":
                 _require(isinstance(item.get("arguments"), str), "function_call.arguments is not a string")
+                _require(NAME.fullmatch(item["name"]), "Invalid name: string does not match pattern")
                 calls.append(item["call_id"])
             elif kind == "function_call_output":
                 _require(item["call_id"] in calls, f"No tool call found for call_id {item['call_id']}.")
@@ -340,7 +343,11 @@ class _Messages:
                 _require(
                     block["text"].strip(), "messages: text content blocks must contain non-whitespace text"
                 )
+            if kind == "tool_result" and block.get("is_error"):
+                _require(block["content"], "tool_result: content cannot be empty if `is_error` is true")
             if kind == "tool_use":
+                _require(NAME.fullmatch(block["name"]), "tool_use.name: String should match pattern")
+                _require(NAME.fullmatch(block["id"]), "tool_use.id: String should match pattern")
                 _require(
                     isinstance(block["input"], dict), "tool_use.input: Input should be a valid dictionary"
                 )

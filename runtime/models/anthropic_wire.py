@@ -93,14 +93,13 @@ def _blocks(item: Item) -> tuple[str, list[Block]]:
         call = item.call
         block: Block = {
             "type": "tool_use",
-            "id": call.call_id,
-            "name": call.name,
+            "id": http.sendable_id(call.call_id),
+            "name": http.sendable_name(call.name),
             "input": _object(call.arguments),
         }
         return "assistant", [block]
     if item.kind == ItemKind.TOOL_OUTPUT:
-        block = {"type": "tool_result", "tool_use_id": item.call_id, "content": _tool_content(wire)}
-        return "user", [{**block, "is_error": True} if item.is_error else block]
+        return "user", [_tool_result(item)]
     if item.kind == ItemKind.REASONING:
         return "assistant", _thinking(wire)
     if wire.get("type") == FOREIGN_BLOCK and isinstance(wire.get("block"), Mapping):
@@ -139,6 +138,15 @@ def _image(url: str) -> Block:
     if not url:
         raise UserError("the Messages API has no place for an image that is given as a file id")
     return {"type": "url", "url": url}
+
+
+def _tool_result(item: Item) -> Block:
+    content = _tool_content(item.wire)
+    block: Block = {"type": "tool_result", "tool_use_id": http.sendable_id(item.call_id), "content": content}
+    if item.is_error:
+        # An error without words is refused.
+        block.update(content=content or "(no reason was given)", is_error=True)
+    return block
 
 
 def _tool_content(wire: Mapping[str, JSON]) -> JSON:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -68,6 +70,21 @@ class Clients(Generic[C]):
             yield held.client
         finally:
             await self.release()
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def sendable_name(name: str) -> str:
+    """A tool's name as services accept it: a model may call what does not exist, by any name."""
+    return name if _NAME.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name, flags=re.ASCII)[:64] or "_"
+
+
+def sendable_id(call_id: str) -> str:
+    """A call's id as services accept it; ids that differ stay different."""
+    if _NAME.fullmatch(call_id):
+        return call_id
+    return "call_" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def body(parts: Mapping[str, str], extra: Mapping[str, JSON]) -> bytes:

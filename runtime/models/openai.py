@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runtime.errors import ModelBehaviorError, ModelError, UserError
-from runtime.items import Item, from_wire
+from runtime.items import Item, ItemKind, from_wire
 from runtime.models import http
 from runtime.models.model import Emit, ModelRequest, ModelResponse, ModelSettings, ToolSpec
 from runtime.schema import JSON, JsonError, clean_text, dump, elements
@@ -79,7 +79,7 @@ class OpenAIModel:
 
 
 def _parts(model: str, request: ModelRequest) -> dict[str, str]:
-    parts = {"model": dump(model), "input": "[" + ",".join(item.raw for item in request.items) + "]"}
+    parts = {"model": dump(model), "input": "[" + ",".join(map(_sendable, request.items)) + "]"}
     if request.instructions:
         parts["instructions"] = dump(clean_text(request.instructions))
     if request.tools:
@@ -88,6 +88,14 @@ def _parts(model: str, request: ModelRequest) -> dict[str, str]:
         (key, dump(value)) for key, value in _settings(request.settings).items() if value is not None
     )
     return parts
+
+
+def _sendable(item: Item) -> str:
+    if item.kind != ItemKind.TOOL_CALL:
+        return item.raw
+    name = item.call.name
+    accepted = http.sendable_name(name)
+    return item.raw if accepted == name else dump({**item.wire, "name": accepted})
 
 
 def _settings(settings: ModelSettings) -> dict[str, JSON]:

@@ -172,6 +172,31 @@ def test_a_conversation_given_as_items_is_made_whole_before_it_is_sent(provider:
     assert result.final_output == "done"
 
 
+@pytest.mark.spec("B40", "RX-67")
+@pytest.mark.parametrize("name", ["bash", "functions.exec_command", "a b/c", "\u6f22\u5b57", "x" * 300, ""])
+def test_a_name_that_a_model_made_up_does_not_spoil_later_requests(provider: str, name: str) -> None:
+    bench = Bench()
+    reply = Reply(calls=[Call(name), Call("exec_command", {"cmd": "ls"})])
+    with WireServer([reply, "done"]) as server:
+        result = run_sync(bench.agent(model(provider, server)), "go")
+        assert server.refused == []
+    assert result.final_output == "done" and bench.ran == ["ls"]
+
+
+@pytest.mark.spec("RX-67")
+def test_ids_of_another_provider_and_errors_without_words_are_made_acceptable() -> None:
+    bench = Bench(ask={"rm", "mv"})
+    made = [("rm", "call:1/\u00e9"), ("mv", "call:2")]
+    reply = Reply(calls=[Call("exec_command", {"cmd": command}, id=call_id) for command, call_id in made])
+    with WireServer([reply, "done"]) as server:
+        paused = run_sync(bench.agent(model("openai", server)), "go")
+        for waiting in paused.interruptions:
+            paused.state.reject(waiting, "")
+        result = play_on("blocking", bench.agent(model("anthropic", server)), paused.state)
+        assert server.refused == []
+    assert result.final_output == "done"
+
+
 @pytest.mark.spec("B26")
 @pytest.mark.parametrize(
     ("provider", "arguments"),

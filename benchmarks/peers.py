@@ -35,18 +35,17 @@ class PeerAbsent(Exception):
 class Peer:
     """A package that also runs commands.
 
-    package  what pip installs
-    extras   with these
+    requirements  what pip installs, if more than the package
     """
 
     package: str
     places: tuple[str, ...]
-    extras: str = ""
+    requirements: tuple[str, ...] = ()
 
 
 PEERS = (
-    Peer("swe-rex", ("local", "docker")),
-    Peer("openai-agents", ("local", "docker"), extras="[docker]"),
+    Peer("swe-rex", ("local", "docker"), ("swe-rex", "aiohttp")),
+    Peer("openai-agents", ("local", "docker"), ("openai-agents[docker]",)),
     Peer("inspect-ai", ("local",)),
     Peer("pexpect", ("local", "ssh")),
     Peer("fabric", ("ssh",)),
@@ -157,17 +156,17 @@ def install(peer: Peer) -> Path:
     """The Python of the peer's environment, made at the first use. Raises PeerAbsent."""
     home = ENVIRONMENTS / peer.package
     python, done = home / "bin" / "python", home / ".installed"
-    if done.exists():
+    wanted = peer.requirements or (peer.package,)
+    if done.exists() and done.read_text(encoding="utf-8").split() == list(wanted):
         return python
-    requirement = f"{peer.package}{peer.extras}"
-    print(f"installing {requirement}", file=sys.stderr, flush=True)
+    print(f"installing {' '.join(wanted)}", file=sys.stderr, flush=True)
     venv.create(home, with_pip=True, clear=True, symlinks=True)
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", requirement]
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_LIMIT_S)
     except subprocess.TimeoutExpired:
         raise PeerAbsent(f"pip took more than {_INSTALL_LIMIT_S} s") from None
     if tried.returncode != 0:
         raise PeerAbsent(f"pip: {(tried.stderr.strip().splitlines() or ['failed'])[-1][:200]}")
-    done.touch()
+    done.write_text(" ".join(wanted), encoding="utf-8")
     return python

@@ -162,7 +162,7 @@ def test_writing_to_a_peer_that_falls_silent_ends_too() -> None:
         server.signal_all(signal.SIGCONT)
 
 
-@pytest.mark.spec("B57")
+@pytest.mark.spec("SSH-12")
 def test_more_programs_than_one_connection_takes_open_another_connection() -> None:
     with start_sshd(max_sessions=2) as server:
         backend = SshBackend(replace(options_of(server), max_connections=2))
@@ -180,7 +180,7 @@ def test_more_programs_than_one_connection_takes_open_another_connection() -> No
         backend.close()
 
 
-@pytest.mark.spec("B57")
+@pytest.mark.spec("SSH-12")
 def test_commands_at_their_timeout_are_ended_though_all_channels_are_taken() -> None:
     with start_sshd(max_sessions=2) as server, ThreadPoolExecutor(6) as pool:
         backend = SshBackend(options_of(server))
@@ -192,7 +192,7 @@ def test_commands_at_their_timeout_are_ended_though_all_channels_are_taken() -> 
         backend.close()
 
 
-@pytest.mark.spec("B57")
+@pytest.mark.spec("SSH-12")
 def test_one_session_for_each_connection_is_enough() -> None:
     with start_sshd(max_sessions=1) as server:
         backend = SshBackend(options_of(server))
@@ -203,7 +203,7 @@ def test_one_session_for_each_connection_is_enough() -> None:
         backend.close()
 
 
-@pytest.mark.spec("B57")
+@pytest.mark.spec("SSH-12")
 def test_a_server_that_opens_no_session_is_an_error_at_once() -> None:
     with start_sshd(max_sessions=0) as server:
         backend = SshBackend(options_of(server))
@@ -247,7 +247,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
             backend.spawn(SpawnRequest(argv=["true"]))
 
 
-@pytest.mark.spec("B104")
+@pytest.mark.spec("SSH-14")
 def test_a_storm_of_connections_gets_through_a_narrow_door() -> None:
     with start_sshd(max_startups="2:100:2") as server, ThreadPoolExecutor(20) as pool:
         options = replace(options_of(server), connect_timeout_s=40)
@@ -255,7 +255,7 @@ def test_a_storm_of_connections_gets_through_a_narrow_door() -> None:
         assert "MaxStartups" in server.log_file.read_text(encoding="utf-8", errors="replace")
 
 
-@pytest.mark.spec("B104")
+@pytest.mark.spec("SSH-14")
 def test_a_door_that_stays_shut_is_named() -> None:
     with start_sshd(max_startups="1:100:1") as server, socket.socket() as sitter:
         sitter.connect((server.host, server.port))

@@ -72,13 +72,13 @@ def test_a_changed_host_key_is_refused_even_if_unknown_hosts_are_accepted(
     assert "ssh-keygen -R" in str(caught.value)
 
 
-@pytest.mark.spec("B99")
+@pytest.mark.spec("SSH-04")
 def test_the_kind_of_key_that_is_known_is_asked_for_first(service: SshService, tmp_path: Path) -> None:
     path = known_hosts(tmp_path, f"[{service.host}]:{service.port} {service.host_key('ecdsa')}")
     assert connects(replace(options_of(service), known_hosts_file=path))
 
 
-@pytest.mark.spec("B99")
+@pytest.mark.spec("SSH-04")
 def test_an_rsa_key_is_recognised(tmp_path: Path) -> None:
     with start_sshd(host_keys=["rsa", "ed25519"]) as server:
         path = known_hosts(tmp_path, f"[{server.host}]:{server.port} {server.host_key('rsa')}")

@@ -235,7 +235,19 @@ class _OwnDaemon:
             if time.monotonic() > limit or not _alive(pid, ""):
                 tail = log.read_text(errors="replace")[-2000:]
                 raise ServiceError(f"dockerd did not start; the end of {log}:\n{tail}")
-            time.sleep(0.1)
+            time.sleep(0.05)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove what tests that were killed left behind; nobody else uses the daemon yet."""
+        client = docker.DockerClient(base_url=self.url)
+        try:
+            for container in client.containers.list(all=True, ignore_removed=True):
+                container.remove(force=True, v=True)
+            client.volumes.prune()
+            client.networks.prune()
+        finally:
+            client.close()
 
     def _command(self) -> list[str]:
         return [

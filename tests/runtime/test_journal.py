@@ -91,7 +91,7 @@ def test_records_are_written_in_the_order_that_makes_a_crash_safe() -> None:
     ]
 
 
-@pytest.mark.spec("B08", "RX-25", "RX-26")
+@pytest.mark.spec("RB-08", "RX-25", "RX-26")
 @pytest.mark.parametrize("sequential", [True, False])
 def test_a_run_that_is_killed_after_any_record_goes_on_without_running_anything_twice(
     sequential: bool,
@@ -172,7 +172,7 @@ def test_a_journal_that_holds_the_past_of_a_run_is_not_given_it_again() -> None:
     assert kinds(first.records).count("state") == kinds(second.records).count("state") == 1
 
 
-@pytest.mark.spec("B08")
+@pytest.mark.spec("RB-08")
 def test_orphans_are_dropped_duplicates_reduced_to_the_first_and_a_second_look_changes_nothing() -> None:
     journal, _ = told(Bench(ask={"rm x"}, sequential=True))
     records: Records = []
@@ -228,7 +228,7 @@ def test_a_journal_that_cannot_be_written_ends_the_run_before_the_call_that_it_w
     assert shape(failed.value.result.items)[-1] == "tool_call call_0_1"
 
 
-@pytest.mark.spec("B71", "RX-66")
+@pytest.mark.spec("RB-71", "RX-66")
 def test_an_answer_is_not_lost_when_the_journal_does_not_take_it() -> None:
     class Full(MemoryJournal):
         def append(self, record: Mapping[str, Any]) -> None:
@@ -266,7 +266,7 @@ def test_a_file_keeps_records_for_its_owner_alone_and_gives_them_back(tmp_path: 
     assert state_from_records(contents.records).completed
 
 
-@pytest.mark.spec("B71", "RX-34")
+@pytest.mark.spec("RB-71", "RX-34")
 def test_a_last_line_that_was_torn_anywhere_is_dropped_with_a_notice_and_written_over(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with FileJournal(path) as journal:
@@ -285,7 +285,7 @@ def test_a_last_line_that_was_torn_anywhere_is_dropped_with_a_notice_and_written
         assert kinds(list(again.records)) == ["a", "c"] and again.notice == ""
 
 
-@pytest.mark.spec("B71")
+@pytest.mark.spec("RB-71")
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"record": "a"}\n{"rec\n{"record": "c"}\n')
@@ -295,7 +295,7 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -
         read_journal(tmp_path / "nothing")
 
 
-@pytest.mark.spec("B71", "RX-35")
+@pytest.mark.spec("RB-71", "RX-35")
 def test_a_second_writer_is_told_who_holds_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     code = (
@@ -332,7 +332,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert kinds(list(read_journal(path).records)) == ["a", "c"]
 
 
-@pytest.mark.spec("B41", "RX-37")
+@pytest.mark.spec("RB-41", "RX-37")
 @settings(max_examples=30)
 @given(st.text(alphabet=st.characters(codec=None, categories=None)))
 def test_no_nul_and_no_lone_surrogate_reaches_a_journal(text: str) -> None:
@@ -364,7 +364,7 @@ with FileJournal(sys.argv[1]) as journal:
 """
 
 
-@pytest.mark.spec("B08", "RX-25")
+@pytest.mark.spec("RB-08", "RX-25")
 def test_kill_9_in_the_middle_of_a_command_then_resume(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     tests = Path(__file__).parents[1]

@@ -43,7 +43,7 @@ def travelled(result: RunResult, kept: str) -> RunState:
     return result.state if kept == "live" else RunState.from_json(result.state.to_json())
 
 
-@pytest.mark.spec("B09", "RS-02", "RS-18", "SE-02", "SE-03")
+@pytest.mark.spec("RB-09", "RS-02", "RS-18", "SE-02", "SE-03")
 @BOTH
 @KEPT
 def test_after_a_pause_each_call_has_exactly_one_output_in_order_and_nothing_ran_twice(
@@ -74,7 +74,7 @@ def test_after_a_pause_each_call_has_exactly_one_output_in_order_and_nothing_ran
     assert said == {"call_0_0": "use trash instead", "call_0_1": "ran cat a", "call_0_2": "ran ls"}
 
 
-@pytest.mark.spec("B17", "RS-16")
+@pytest.mark.spec("RB-17", "RS-16")
 @BOTH
 @KEPT
 @pytest.mark.parametrize("context", [None, {"a": 1}, object()])
@@ -107,7 +107,7 @@ def test_a_rejection_does_not_move_the_valve() -> None:
     assert result.final_output == "I give up"
 
 
-@pytest.mark.spec("B59", "RX-15")
+@pytest.mark.spec("RB-59", "RX-15")
 @KEPT
 @pytest.mark.parametrize("change", ["arguments", "tool", "preview", "place"])
 def test_an_approval_holds_for_the_act_that_was_shown_and_for_nothing_else(kept: str, change: str) -> None:
@@ -137,7 +137,7 @@ def changed(item: Item, **values: Any) -> Item:
     return Item(kind=item.kind, raw=json.dumps({**item.wire, **values}), source=item.source)
 
 
-@pytest.mark.spec("B59")
+@pytest.mark.spec("RB-59")
 def test_an_approval_survives_another_spelling_of_the_same_arguments() -> None:
     bench = Bench(ask={"ls"})
     agent = bench.agent(script(calls("ls"), "done"))
@@ -147,7 +147,7 @@ def test_an_approval_survives_another_spelling_of_the_same_arguments() -> None:
     assert play_on("blocking", agent, state).final_output == "done"
 
 
-@pytest.mark.spec("B59")
+@pytest.mark.spec("RB-59")
 def test_an_approval_is_used_up_by_its_call() -> None:
     bench = Bench(ask={"rm"})
     twice = Scripted(calls=(ScriptedCall(name="exec_command", arguments={"cmd": "rm"}, id="same"),))

@@ -118,7 +118,7 @@ def test_the_number_of_calls_at_once_can_be_limited() -> None:
     assert most[0] == 2
 
 
-@pytest.mark.spec("B40", "SE-07")
+@pytest.mark.spec("RB-40", "SE-07")
 @BOTH
 @pytest.mark.parametrize(
     "asked", ["bash", "functions.exec_command", "exec-command", "Exec_Command", "x" * 5000]
@@ -140,7 +140,7 @@ def test_an_unknown_tool_is_answered_with_the_names_that_exist_and_the_other_cal
         assert said.rindex("exec_command") < said.rindex("another")
 
 
-@pytest.mark.spec("B26", "TL-10")
+@pytest.mark.spec("RB-26", "TL-10")
 @BOTH
 @pytest.mark.parametrize(
     "arguments",
@@ -177,7 +177,7 @@ def test_arguments_that_cannot_be_read_are_answered_briefly_and_never_run_or_sho
     said.encode("utf-8")
 
 
-@pytest.mark.spec("B26")
+@pytest.mark.spec("RB-26")
 def test_a_wrong_field_is_named() -> None:
     answer = Scripted(calls=(ScriptedCall(name="exec_command", arguments='{"cmd": 5}'),))
     result = run_sync(Bench().agent(script(answer, "done")), "go")
@@ -336,7 +336,7 @@ def test_what_is_for_people_never_reaches_the_model() -> None:
     assert shown is not None and shown.details == {"diff": "SECRET"} and shown.title == "Edit"
 
 
-@pytest.mark.spec("B41", "TL-01")
+@pytest.mark.spec("RB-41", "TL-01")
 @given(st.text(alphabet=st.characters(codec=None, categories=None)))
 def test_a_tools_text_reaches_the_model_as_it_is_but_for_nul_and_lone_surrogates(text: str) -> None:
     async def act(context: ToolContext, arguments: str) -> str:

@@ -77,7 +77,7 @@ def test_broken_json_is_an_error_wherever_it_breaks(text: str) -> None:
         list(elements(text))
 
 
-@pytest.mark.spec("B41")
+@pytest.mark.spec("RB-41")
 @given(any_text)
 def test_cleaning_text_leaves_nothing_that_is_refused_and_changes_nothing_else(text: str) -> None:
     cleaned = clean_text(text)
@@ -88,19 +88,19 @@ def test_cleaning_text_leaves_nothing_that_is_refused_and_changes_nothing_else(t
     assert clean({text: [text, 1, None]}) == {cleaned: [cleaned, 1, None]}
 
 
-@pytest.mark.spec("B41")
+@pytest.mark.spec("RB-41")
 def test_halves_that_belong_together_become_their_character() -> None:
     assert clean_text("a\ud83d\ude00b\ud83d") == "a\U0001f600b\ufffd"
 
 
-@pytest.mark.spec("B59", "RX-15")
+@pytest.mark.spec("RB-59", "RX-15")
 @given(st.dictionaries(st.text(), json_values))
 def test_the_canonical_text_depends_on_the_value_alone(value: dict[str, object]) -> None:
     backwards = dict(reversed(list(value.items())))
     assert canonical(backwards) == canonical(json.loads(json.dumps(value, indent=3)))  # type: ignore[arg-type]
 
 
-@pytest.mark.spec("SC-09", "B26")
+@pytest.mark.spec("SC-09", "RB-26")
 def test_absent_arguments_are_an_empty_object_and_wrong_ones_are_named() -> None:
     assert load_object("") == load_object(" null ") == load_object("{}") == {}
     for text, words in (
@@ -168,7 +168,7 @@ pieces = st.lists(
 )
 
 
-@pytest.mark.spec("B08")
+@pytest.mark.spec("RB-08")
 @given(pieces)
 def test_any_conversation_can_be_made_whole_and_doing_it_twice_changes_nothing(items: list[Item]) -> None:
     repaired = repair(items)
@@ -191,7 +191,7 @@ def test_any_conversation_can_be_made_whole_and_doing_it_twice_changes_nothing(i
     assert all(call in "abc" for call in open_calls)
 
 
-@pytest.mark.spec("B08")
+@pytest.mark.spec("RB-08")
 def test_what_is_made_up_says_that_the_outcome_is_unknown() -> None:
     item = interrupted("c")
     assert item.is_error and "unknown" in item.output and item.call_id == "c"

@@ -124,6 +124,20 @@ def runs(json_lines: _Json = False) -> None:
         raise typer.Exit(list_runs(json_lines))
 
 
+@app.command()
+def forget(
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="The run; first letters will do.")],
+) -> None:
+    """Remove a run, and the container that was made for it.
+
+    What it did elsewhere in its place stays.
+    """
+    from coderig.commands import forget_run
+
+    with guarded():
+        raise typer.Exit(forget_run(run_id))
+
+
 @app.command("exec", context_settings={"allow_interspersed_args": False})
 def exec_command(
     command: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.text import Text
@@ -21,7 +21,6 @@ from coderig.store import RunMeta, Store, home, new_id, now_s
 from coderig.terminal_io import OutputGone, Stream, console
 from coderig.view import Ending, TextView, View
 from codetools.render import clean
-from runtime import RunResult, RunState
 
 
 def start_run(
@@ -66,29 +65,19 @@ def resume_stored(
     """`coderig resume`. Raises what `guard.guarded` knows."""
     store = _store()
     meta = store.find(run_id)
-    if max_turns is not None:
-        meta = replace(meta, max_turns=max_turns)
-    state, notice = store.state(meta.id)
-    if notice:
-        complain(notice)
     session = _session(store, meta, decisions, json_lines)
-    if state is None:
-        return _finish(session, session.start())
-    if max_turns is not None:
-        state.max_turns = max_turns
-    if state.completed and say is None:
-        _finish(session, _already_done(state))
-        return OK
-    return _finish(session, session.resume(state, say))
+    return _finish(session, session.resume(say, max_turns))
 
 
-def _already_done(state: RunState) -> Ending:
-    return Ending(
-        status="completed",
-        exit_code=OK,
-        result=RunResult(state=state),
-        message="this run is complete; --say WORDS tells the agent more",
-    )
+def forget_run(run_id: str) -> int:
+    """`coderig forget`. Raises what `guard.guarded` knows."""
+    store = _store()
+    meta = store.find(run_id)
+    # Held: a run that is going on somewhere is not pulled from under it.
+    with store.journal(meta.id):
+        place_of(meta).remove()
+        store.forget(meta.id)
+    return OK
 
 
 def list_runs(json_lines: bool) -> int:

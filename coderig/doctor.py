@@ -85,6 +85,8 @@ def _docker(environment: Mapping[str, str]) -> Iterator[Finding]:
 
     where = environment.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
+        if where.startswith("unix://"):
+            _connect(where.removeprefix("unix://"))
         client = docker.DockerClient(base_url=where, version="auto", timeout=_ASK_TIMEOUT_S)
     except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
         yield Finding("docker", "missing", f"no daemon answers at {where}", _docker_advice(where, error))
@@ -139,12 +141,16 @@ def _ssh_agent(path: str) -> Finding:
     if not path:
         return Finding("ssh agent", "note", "none (SSH_AUTH_SOCK is not set)", "keys in files work without")
     try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_ASK_TIMEOUT_S)
-            probe.connect(path)
+        _connect(path)
     except OSError as error:
         return Finding("ssh agent", "missing", f"{path} does not answer: {error.strerror}", "start ssh-agent")
     return Finding("ssh agent", "ok", f"listens at {path}")
+
+
+def _connect(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_ASK_TIMEOUT_S)
+        probe.connect(path)
 
 
 def _lines(path: Path) -> int:

@@ -26,6 +26,8 @@ class Mask:
             for name, value in environment.items()
             if _TELLING_NAME.search(name.upper()) and len(value) >= _SHORTEST and not value.startswith("/")
         }
+        # Within JSON that is kept as text a secret stands as JSON writes it.
+        values |= {json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)}
         # The longest first: one secret may be the beginning of another.
         ordered = sorted(values, key=len, reverse=True)
         self._pattern = re.compile("|".join(re.escape(value) for value in ordered)) if ordered else None
@@ -34,12 +36,10 @@ class Mask:
         """The text without the secrets."""
         return text if self._pattern is None else self._pattern.sub(MASK, text)
 
-    def finds(self, text: str) -> bool:
-        """Whether a secret is in the text."""
-        return self._pattern is not None and self._pattern.search(text) is not None
-
     def value(self, value: JSON) -> JSON:
         """A JSON value, with every text in it masked."""
+        if self._pattern is None:
+            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -58,6 +58,4 @@ class MaskingJournal:
 
     def append(self, record: Mapping[str, JSON]) -> None:
         """Keep a record. Raises JournalError."""
-        if self._mask.finds(json.dumps(record, ensure_ascii=False, default=str)):
-            record = {key: self._mask.value(value) for key, value in record.items()}
-        self._journal.append(record)
+        self._journal.append({key: self._mask.value(value) for key, value in record.items()})

@@ -22,6 +22,7 @@ from codetools import Policy, PolicyError
 from runtime import (
     Agent,
     ErrorCode,
+    Journal,
     Model,
     PendingApproval,
     RunCompleted,
@@ -80,11 +81,20 @@ class Session:
 
     def start(self) -> Ending:
         """Begin the run. Raises what opening its parts raises; a run that fails is an ending."""
-        return self._ended(lambda: self._go(None, None))
 
-    def resume(self, state: RunState, say: str | None = None) -> Ending:
-        """Go on with the run, from a state that its journal gave. Raises as `start`."""
-        return self._ended(lambda: self._resume(state, say))
+        def work() -> Ending:
+            with self.store.journal(self.meta.id) as journal:
+                return self._go(journal, None, None)
+
+        return self._ended(work)
+
+    def resume(self, say: str | None = None, max_turns: int | None = None) -> Ending:
+        """Go on with the run from what its journal holds. Raises as `start`, and JournalInUse.
+
+        say        a further message for the agent
+        max_turns  a new limit
+        """
+        return self._ended(lambda: self._resume(say, max_turns))
 
     def _ended(self, work: Callable[[], Ending]) -> Ending:
         try:
@@ -96,33 +106,43 @@ class Session:
         except OutputGone as gone:
             return self._interrupted(FAILED, None, f"{gone}; the run was stopped")
 
-    def _resume(self, state: RunState, say: str | None) -> Ending:
-        self._apply_given(state)
-        # Going on with a decision about some of them keeps it; the others ask again then.
-        some = self.ask is None and bool(self.decisions.approve or self.decisions.reject)
-        if state.interruptions and not self._decide(state) and not some:
-            return self._paused(RunResult(state=state, interruptions=tuple(state.interruptions)))
-        return self._go(state, say)
+    def _resume(self, say: str | None, max_turns: int | None) -> Ending:
+        # The journal is held before it is read: what it says stays true.
+        with self.store.journal(self.meta.id) as journal:
+            state, notice = self.store.state(self.meta.id)
+            if notice:
+                self.remark(notice)
+            if state is None:
+                return self._go(journal, None, None)
+            if max_turns is not None:
+                state.max_turns = max_turns
+            if state.completed and say is None:
+                return _already_complete(state)
+            self._apply_given(state)
+            # Going on with a decision about some of them keeps it; the others ask again then.
+            some = self.ask is None and bool(self.decisions.approve or self.decisions.reject)
+            if state.interruptions and not self._decide(state) and not some:
+                return self._paused(RunResult(state=state, interruptions=tuple(state.interruptions)))
+            return self._go(journal, state, say)
 
-    def _go(self, state: RunState | None, say: str | None) -> Ending:
+    def _go(self, journal: Journal, state: RunState | None, say: str | None) -> Ending:
         model = model_of(self.meta)
         policy = policy_of(self.meta)
         place = place_of(self.meta)
-        with self.store.journal(self.meta.id) as journal:
-            with place.open(env={**self.meta.env, RUN_VARIABLE: self.meta.id}) as sandbox:
-                if state is not None:
-                    self._clear(sandbox, state)
-                agent = make_agent(sandbox, policy, model)
-                options = RunOptions(
-                    max_turns=self.meta.max_turns,
-                    environment_id=f"{sandbox.name} {sandbox.cwd}",
-                    journal=MaskingJournal(journal, self.mask),
-                )
-                self.view.begin(self.meta, resumed=state is not None)
-                ending = self._drive(agent, model, options, state, say)
-                if self.when_done is not None and ending.status == "completed":
-                    self.when_done(sandbox)
-            self._leave(place, ending)
+        with place.open(env={**self.meta.env, RUN_VARIABLE: self.meta.id}) as sandbox:
+            if state is not None:
+                self._clear(sandbox, state)
+            agent = make_agent(sandbox, policy, model)
+            options = RunOptions(
+                max_turns=self.meta.max_turns,
+                environment_id=f"{sandbox.name} {sandbox.cwd}",
+                journal=MaskingJournal(journal, self.mask),
+            )
+            self.view.begin(self.meta, resumed=state is not None)
+            ending = self._drive(agent, model, options, state, say)
+            if self.when_done is not None and ending.status == "completed":
+                self.when_done(sandbox)
+        self._leave(place, ending)
         return ending
 
     def _clear(self, sandbox: Sandbox, state: RunState) -> None:
@@ -154,8 +174,6 @@ class Session:
                 return Ending(status="completed", exit_code=OK, result=result)
             if not self._decide(result.state):
                 return self._paused(result)
-            # All of it is in the journal: what follows is added, not written a second time.
-            result.state.mark_journaled()
             stream, control = resume_run(agent, result.state, options)
 
     # -- decisions --------------------------------------------------------------------------------
@@ -266,6 +284,15 @@ class Session:
         self._signal = number
         self.remark("stopping; once more to leave at once")
         control.cancel()
+
+
+def _already_complete(state: RunState) -> Ending:
+    return Ending(
+        status="completed",
+        exit_code=OK,
+        result=RunResult(state=state),
+        message="this run is complete; --say WORDS tells the agent more",
+    )
 
 
 def place_of(meta: RunMeta) -> Place:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -115,6 +116,13 @@ class Store:
             except StoreError:
                 continue
         return sorted(summaries, key=lambda summary: summary.meta.created_s)
+
+    def forget(self, run_id: str) -> None:
+        """Remove what is kept of a run. Raises StoreError."""
+        try:
+            shutil.rmtree(self.directory(run_id))
+        except OSError as error:
+            raise StoreError(_cannot("remove", self.directory(run_id), error)) from error
 
     def journal(self, run_id: str) -> FileJournal:
         """The run's journal, held by this process. Raises JournalError, and JournalInUse."""

@@ -129,7 +129,7 @@ class TextView:
         _show_call(self._out, event.name, event.arguments)
 
     def _progress(self, event: ToolProgress) -> None:
-        if len(self._running) > 1 and self._shown != event.call_id:
+        if self._shown != event.call_id:
             self._say(f"  [{event.call_id}]", "dim")
         self._shown = event.call_id
         for line in clean(event.text).removesuffix("\n").split("\n"):

@@ -16,6 +16,8 @@ import ptyprocess
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 30.0
+Script = list[Mapping[str, Any] | str]
+"""What a scripted model says, answer by answer."""
 
 
 def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
@@ -34,6 +36,10 @@ def call(name: str, id: str = "", **arguments: Any) -> dict[str, Any]:
 def command(cmd: str, id: str = "", **more: Any) -> dict[str, Any]:
     """An answer in a script that runs one command."""
     return {"calls": [call("exec_command", id, cmd=cmd, **more)]}
+
+
+def _trace(text: str) -> bool:
+    return any(line.startswith("Traceback") for line in text.splitlines())
 
 
 @dataclass
@@ -102,7 +108,7 @@ class Cli:
             process.kill()
             raise AssertionError(f"{arguments} did not end: {process.communicate()}") from None
         finished = Finished(process.returncode, out or "", err or "")
-        assert "Traceback" not in finished.out + finished.err, finished
+        assert not _trace(finished.out + "\n" + finished.err), finished
         return finished
 
     def script(self, answers: Sequence[Mapping[str, Any] | str], name: str = "script.jsonl") -> str:
@@ -178,7 +184,7 @@ class Terminal:
             except EOFError:
                 break
         self._child.wait()
-        assert "Traceback" not in self.seen, self.seen
+        assert not _trace(self.seen), self.seen
         status = self._child.exitstatus
         assert status is not None, f"signal {self._child.signalstatus}"
         return int(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from coderig.store import RunMeta, Store, new_id, now_s
 from coderig.terminal_io import Stream, console
 from coderig.view import TextView
 from runtime import PendingApproval
-from sandbox import ExecResult, Sandbox
+from sandbox import ExecResult, Sandbox, SandboxError
 
 _HERE = Path(__file__).parent
 _FILES = ("README.md", "tally/__init__.py", "tally/shares.py", "tally/test_shares.py")
@@ -32,10 +33,10 @@ _REMEMBER = """\
 if command -v git >/dev/null 2>&1; then
   git init -q . && git add . && git -c user.name=demo -c user.email=demo@localhost commit -q -m "As it came"
 else
-  cp -R tally .before
+  mkdir .before && cp -R tally .before
 fi"""
 _DIFF = """\
-if [ -d .before ]; then diff -ru .before tally || [ $? = 1 ]; else git --no-pager diff; fi"""
+if [ -d .before ]; then diff -ru .before/tally tally || [ $? = 1 ]; else git --no-pager diff; fi"""
 
 
 class DemoError(Exception):
@@ -63,6 +64,9 @@ class Demo:
     decisions: Decisions = field(default_factory=Decisions)
     person: Callable[[PendingApproval], Answer] | None = None
     _green: bool = field(init=False, default=False)
+    _changed: str = field(init=False, default="")
+    _said: str = field(init=False, default="")
+    _directory: str = field(init=False, default="")
 
     def show(self) -> int:
         """Show it; returns the exit code: 0 only if the tests were red before and are green now.
@@ -70,8 +74,14 @@ class Demo:
         Raises DemoError, PlaceError, StoreError, UserError, SandboxError."""
         run_id = new_id()
         named = parse_place(self.place)
-        self._say(_opening(self.model), "dim")
-        placed = self._prepare(named, named.for_run(run_id), run_id)
+        self._say(f"{_opening(self.model)} It sets itself up in {self.place} for the run {run_id}.", "dim")
+        place = named.for_run(run_id)
+        try:
+            placed = self._prepare(named, place, run_id)
+        except BaseException:
+            with suppress(SandboxError):
+                place.remove()
+            raise
         meta = self._meta(run_id, placed)
         self.store.create(meta)
         view = TextView(self.out, self.remarks)
@@ -89,6 +99,7 @@ class Demo:
         view.end(ending)
         if ending.status != "completed":
             return ending.exit_code
+        self._tell()
         return OK if self._green else FAILED
 
     def _meta(self, run_id: str, place: Place) -> RunMeta:
@@ -131,20 +142,25 @@ class Demo:
 
     def _judge(self, sandbox: Sandbox) -> None:
         """Look for ourselves: the diff, and the tests once more. The model's word is not asked."""
-        changed = _must(sandbox.exec(_DIFF), "compare the project")
+        self._changed = _must(sandbox.exec(_DIFF), "compare the project")
         tests = sandbox.exec(_TESTS, timeout_s=_TEST_TIMEOUT_S)
         self._green = tests.exit_code == 0 and "OK" in tests.stderr.split()
-        self._say("\nWhat changed:", "bold")
-        for line in plain(changed).splitlines():
-            self._say(f"  {line}", diff_style(line))
-        verdict = "The tests pass" if self._green else "The tests still fail"
-        self._say(f"\n{verdict}; they were run once more, without the model.", "bold")
-        if not self._green:
-            self._say(tests.stderr)
-        if self.keep:
-            self._say(f"The project stays in {sandbox.cwd}.")
-        else:
+        self._said = tests.stderr
+        self._directory = sandbox.cwd
+        if not self.keep:
             sandbox.exec(["rm", "-rf", "--", sandbox.cwd], cwd="/")
+
+    def _tell(self) -> None:
+        self._say("\nWhat changed:", "bold")
+        for line in plain(self._changed).splitlines():
+            self._say(f"  {line}", diff_style(line))
+        if not self._green:
+            for line in plain(self._said).splitlines():
+                self._say(f"  {line}")
+        if self.keep:
+            self._say(f"\nThe project stays in {self._directory}.")
+        verdict = "The tests pass" if self._green else "The tests still fail"
+        self._say(f"\n{verdict}: they were run once more, without the model.", "bold")
 
     def _say(self, text: str, style: str = "") -> None:
         console(self.out).print(Text(text, style=style))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coderig_kit import Cli, call, command, wait_until
+from coderig_kit import Cli, Script, call, command, wait_until
 
 ALLOW = """
 [[rule]]
@@ -107,7 +107,7 @@ def test_an_approval_of_a_call_that_does_not_wait_is_wrong_use(cli: Cli) -> None
 
 @pytest.mark.spec("CLI-08")
 def test_the_policy_lets_run_what_it_allows_and_refuses_without_a_question(cli: Cli) -> None:
-    answers = [command("echo fine", id="c1"), command("rm -f policy.toml", id="c2"), "Done."]
+    answers: Script = [command("echo fine", id="c1"), command("rm -f policy.toml", id="c2"), "Done."]
     done = cli.run("run", "x", "--model", cli.script(answers), "--policy", policy(cli))
     assert done.code == 0, done
     assert "nothing is removed here" in cli.outputs(cli.only_id)["c2"][0]
@@ -221,7 +221,7 @@ def test_a_termination_signal_stops_the_run_too(cli: Cli) -> None:
 
 @pytest.mark.spec("CLI-15")
 def test_after_kill_9_in_a_command_nothing_finished_runs_twice_and_each_call_has_one_output(cli: Cli) -> None:
-    answers = [
+    answers: Script = [
         command("echo one >>log", id="c1"),
         {
             "calls": [
@@ -261,7 +261,7 @@ def test_after_kill_9_in_a_command_nothing_finished_runs_twice_and_each_call_has
 
 @pytest.mark.spec("CLI-16")
 def test_what_a_finished_command_left_in_the_background_survives_the_resume(cli: Cli) -> None:
-    answers = [
+    answers: Script = [
         command("sleep 300 </dev/null >/dev/null 2>&1 & echo $! >server", id="c1"),
         command("echo $$ >pid; sleep 300", id="c2"),
         "Done.",
@@ -315,6 +315,16 @@ def test_runs_are_kept_for_their_owner_alone_and_listed(cli: Cli) -> None:
     assert "first task" in listed[0]
     assert "paused" in listed[1]
     assert [line["status"] for line in cli.run("runs", "--json").lines] == ["completed", "paused"]
+
+
+@pytest.mark.spec("CLI-23")
+def test_a_run_can_be_forgotten(cli: Cli) -> None:
+    cli.run("run", "x", "--model", cli.script(["Done."]))
+    assert cli.run("forget", cli.only_id[:4]).code == 0
+    assert cli.ids() == []
+    gone = cli.run("forget", "last")
+    assert gone.code == 1
+    assert "no run" in gone.err
 
 
 @pytest.mark.spec("CLI-20")

@@ -38,6 +38,7 @@ from runtime import (
     TurnStarted,
     UserError,
     code_of,
+    resume_run_sync,
     run,
     run_sync,
     user_message,
@@ -47,7 +48,7 @@ from runtime.models.model import Emit
 BOTH = pytest.mark.parametrize("how", ["read", "blocking"])
 
 
-@pytest.mark.spec("EP-01", "LP-01", "LP-11", "FO-05", "RI-04")
+@pytest.mark.spec("EP-01", "LP-01", "LP-11", "FO-05", "RI-04", "RI-05", "RI-06")
 @BOTH
 def test_a_run_takes_turns_until_the_model_answers_without_calls(how: How) -> None:
     bench = Bench()
@@ -56,6 +57,10 @@ def test_a_run_takes_turns_until_the_model_answers_without_calls(how: How) -> No
     assert result.final_output == "it is done"
     assert bench.ran == ["ls", "cat a"]
     assert result.turns == 3
+    assert [item.output for item in result.items if item.kind == ItemKind.TOOL_OUTPUT] == [
+        "ran ls",
+        "ran cat a",
+    ]
     assert shape(result.new_items) == [
         "message",
         "tool_call call_0_0",
@@ -123,6 +128,16 @@ def test_events_come_in_the_order_of_what_happened() -> None:
         RunCompleted,
     ]
     assert events[3] == ToolProgress("call_0_0", "exec_command", "half way")
+
+
+@pytest.mark.spec("EP-14")
+def test_the_usage_of_a_result_is_a_value_that_later_runs_do_not_change() -> None:
+    agent = Bench().agent(script(Scripted(text="a", input_tokens=3), Scripted(text="b", input_tokens=4)))
+    first = run_sync(agent, "go")
+    kept = first.usage
+    second = resume_run_sync(agent, first.state, input="more")
+    assert kept.input_tokens == first.usage.input_tokens == 3
+    assert second.usage.input_tokens == 7
 
 
 @pytest.mark.spec("EP-06")
@@ -445,7 +460,7 @@ def test_a_call_id_that_is_empty_or_used_twice_in_one_answer_fails_the_run_befor
         assert bench.ran == []
 
 
-@pytest.mark.spec("LP-08", "SE-04")
+@pytest.mark.spec("LP-08", "SE-04", "TL-12")
 @BOTH
 def test_one_call_that_needs_approval_pauses_the_run_before_any_call_has_run(how: How) -> None:
     bench = Bench(ask={"rm"})

@@ -97,7 +97,7 @@ def test_a_rejection_without_words_gets_fixed_ones_and_empty_words_stay_empty() 
         assert outputs(result.items) == {"call_0_0": said}
 
 
-@pytest.mark.spec("RX-14")
+@pytest.mark.spec("RX-14", "FO-01")
 def test_a_rejection_does_not_move_the_valve() -> None:
     agent = Bench(ask={"rm"}).agent(script(*[calls("rm") for _ in range(5)], "I give up"))
     result = run_sync(agent, "go")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import threading
 from typing import Any
 
@@ -334,6 +335,16 @@ def test_what_is_for_people_never_reaches_the_model() -> None:
     assert "short" in sent and "SECRET" not in sent and "1 line" not in sent
     shown = next(item.display for item in result.items if item.kind == ItemKind.TOOL_OUTPUT)
     assert shown is not None and shown.details == {"diff": "SECRET"} and shown.title == "Edit"
+
+
+@pytest.mark.spec("TL-06", "TX-04", "TF-03")
+def test_an_empty_result_is_a_success_and_a_tool_is_adapted_by_copying_it() -> None:
+    bench = Bench(acts={"true": lambda context: ToolResult(text="", details={})})
+    tool = dataclasses.replace(bench.tool(), name="renamed")
+    answer = Scripted(calls=(ScriptedCall(name="renamed", arguments={"cmd": "true"}),))
+    result = run_sync(Agent(name="a", tools=[tool], model=script(answer, "done")), "go")
+    output = result.items[2]
+    assert (output.output, output.is_error, output.display) == ("", False, None)
 
 
 @pytest.mark.spec("RB-41", "TL-01")

@@ -116,12 +116,13 @@ def test_absent_arguments_are_an_empty_object_and_wrong_ones_are_named() -> None
             load_object(text)
 
 
-@pytest.mark.spec("IT-01", "IT-02", "IT-03", "IT-04", "IT-05")
+@pytest.mark.spec("LP-03", "IT-01", "IT-02", "IT-03", "IT-04", "IT-05")
 def test_items_have_a_kind_and_a_source_and_unknown_ones_are_opaque() -> None:
     call = from_wire('{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}')
     assert call.kind == ItemKind.TOOL_CALL and call.call == ToolCall("c", "n", "{}")
     assert call.source == Source.MODEL and call.is_external
     assert from_wire('{"type": "reasoning", "id": "r"}').kind == ItemKind.REASONING
+    assert from_wire('{"type": "message", "role": "assistant", "content": []}').kind == ItemKind.MESSAGE
     odd = from_wire('{"type": "from_the_future", "content": 5, "output": {}}')
     assert odd.kind == ItemKind.UNKNOWN and odd.type == "from_the_future"
     assert odd.text == odd.output == odd.call_id == "" and odd.refusal is None

@@ -121,7 +121,7 @@ class _Reader:
         self.arithmetic = False
 
     def text(self, node: Node) -> str:
-        return self.data[node.start_byte : node.end_byte].decode()
+        return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def doubt(self, why: str) -> None:
         if why not in self.script.doubts:
@@ -184,9 +184,9 @@ class _Reader:
                 stdin = "file" if self._operator(child) in _READS else stdin
             elif child.type == "command_name":
                 words.append(self.word(child.children[0] if child.children else child))
-            elif child.type in WORDS or (not child.is_named and child.type != "$"):
+            elif child.type in WORDS or (not child.is_named and not _marks_translation(child)):
                 words.append(self.word(child))
-            elif child.type not in {"$", "comment"}:
+            elif child.type != "comment" and not _marks_translation(child):
                 self.doubt("the command holds a construct that cannot be read")
         words += self.late_words.get(node.id, [])
         if words and words[0].source in RESERVED:
@@ -345,7 +345,7 @@ class _Reader:
             case "string" | "translated_string":
                 return self._double_quoted(node)
             case "concatenation":
-                parts = [self._pieces(child) for child in node.children if child.type != "$"]
+                parts = [self._pieces(child) for child in node.children if not _marks_translation(child)]
                 text = "".join(part[0] for part in parts)
                 gap = sum(c.end_byte - c.start_byte for c in node.children) != node.end_byte - node.start_byte
                 braces = "{" in text and ("," in text or ".." in text)
@@ -353,7 +353,11 @@ class _Reader:
             case "brace_expression" | "extglob_pattern" | "regex":
                 return self.text(node), node.child_count > 0 and node.type == "regex", True
         if not node.is_named and node.child_count == 0:
-            return self.text(node), False, False
+            after = node.next_sibling
+            glued = after is not None and after.start_byte == node.end_byte
+            # The grammar's "$" may stand for `$$` and other texts too.
+            unsure = node.type == "$" and (glued or self.text(node) != "$")
+            return self.text(node), unsure, False
         return UNKNOWN, True, False
 
     def _double_quoted(self, node: Node) -> tuple[str, bool, bool]:
@@ -365,11 +369,22 @@ class _Reader:
         for child in node.named_children:
             if child.type == "string_content":
                 continue
-            out += [in_double_quotes(self.data[at : child.start_byte].decode()), UNKNOWN]
+            out += [in_double_quotes(self.data[at : child.start_byte].decode("utf-8", "replace")), UNKNOWN]
             dynamic, at = True, child.end_byte
-        out.append(in_double_quotes(self.data[at : node.end_byte - 1].decode()))
+        out.append(in_double_quotes(self.data[at : node.end_byte - 1].decode("utf-8", "replace")))
         text = "".join(out)
         return text, dynamic, False
+
+
+def _marks_translation(node: Node) -> bool:
+    """Whether a dollar sign belongs to the string behind it: `$"text"` is the text, translated."""
+    after = node.next_sibling
+    return (
+        node.text == b"$"
+        and after is not None
+        and after.type == "string"
+        and after.start_byte == node.end_byte
+    )
 
 
 def merge(into: Script, other: Script) -> None:

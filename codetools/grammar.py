@@ -121,12 +121,21 @@ def misreadings(node: Node, data: bytes) -> Iterator[str]:
         yield "a line end stands inside a word"
     if node.children and node.type not in GAPS_ARE_TEXT and not _is_covered(node, data):
         yield "the command holds characters that cannot be placed"
+    if node.type == "ansi_c_string" and not _ANSI_C_STRING.fullmatch(node.text or b""):
+        yield "it cannot be seen where a quoted text ends"
     if node.type in {"command", "redirected_statement", "file_redirect", "heredoc_redirect"}:
         for left, right in itertools.pairwise(node.children):
-            if left.end_byte == right.start_byte and left.type in _WORD_ENDS and right.type in _WORD_STARTS:
+            if left.end_byte == right.start_byte and _may_be_one_word(node, left, right):
                 yield "words stand side by side that may be one"
 
 
+def _may_be_one_word(parent: Node, left: Node, right: Node) -> bool:
+    if parent.type == "command" and not (left.is_named and right.is_named):
+        return left.type != "$" or right.type != "string"
+    return left.type in _WORD_ENDS and right.type in _WORD_STARTS
+
+
+_ANSI_C_STRING = re.compile(rb"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _BEFORE_COMMENT = {b"", *(bytes([byte]) for byte in b" \t\n;&|()<>`")}
 
 

@@ -44,6 +44,7 @@ def resumed_record(state: RunState) -> Record:
         "first_new": state.first_new,
         "turn": state.turn,
         "max_turns": state.max_turns,
+        "error_turns": state.error_turns,
         "decisions": _plain(_DECISIONS, state.decisions),
         "pending_input": _plain(_ITEMS, state.pending_input),
     }
@@ -130,6 +131,7 @@ class _Rebuilt:
         state = self._state
         state.first_new = int(record["first_new"])
         state.turn, state.max_turns = int(record["turn"]), int(record["max_turns"])
+        state.error_turns = int(record.get("error_turns", state.error_turns))
         state.decisions = _DECISIONS.validate_python(record["decisions"])
         state.pending_input = _ITEMS.validate_python(record["pending_input"])
         state.interruptions = []
@@ -152,12 +154,13 @@ class _Rebuilt:
 
     def _on_call_started(self, record: Mapping[str, Any]) -> None:
         call_id = str(record["call_id"])
-        if call_id not in self._state.started:
+        if call_id not in self._state.started and self._is_open(call_id):
             self._state.started.append(call_id)
 
     def _on_output(self, record: Mapping[str, Any]) -> None:
         outcome = _OUTCOME.validate_python(record)
-        self._state.finished.setdefault(outcome.item.call_id, outcome)
+        if self._is_open(outcome.item.call_id):
+            self._state.finished.setdefault(outcome.item.call_id, outcome)
 
     def _on_paused(self, record: Mapping[str, Any]) -> None:
         self._state.interruptions = _APPROVALS.validate_python(record["approvals"])
@@ -165,6 +168,10 @@ class _Rebuilt:
     def _on_completed(self, record: Mapping[str, Any]) -> None:
         self._close_batch()
         self._state.completed = True
+
+    def _is_open(self, call_id: str) -> bool:
+        # Ids may come again in a later answer: what belongs to no call of this one must not wait for it.
+        return any(item.call_id == call_id for item in last_answer(self._state))
 
     def _close_batch(self) -> None:
         close_batch(self._state)

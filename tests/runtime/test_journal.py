@@ -29,6 +29,7 @@ from runtime import (
     RunOptions,
     RunState,
     Scripted,
+    ScriptedCall,
     ScriptedModel,
     ToolContext,
     UserError,
@@ -188,6 +189,23 @@ def test_orphans_are_dropped_duplicates_reduced_to_the_first_and_a_second_look_c
     assert "RAN TWICE" not in state.to_json()
     kept = RunState.from_json(state.to_json())
     assert resume_run_sync(follow(Bench()), kept).items == state.items
+
+
+@pytest.mark.spec("RB-08")
+def test_an_orphan_does_not_answer_a_later_call_that_has_its_id() -> None:
+    bench = Bench()
+    journal = MemoryJournal()
+    again = Scripted(calls=(ScriptedCall(name="exec_command", arguments={"cmd": "second"}, id="call_0_0"),))
+    agent = bench.agent(script(calls("first"), again, "done"))
+    run_sync(agent, "go", RunOptions(journal=journal))
+    begun = [place for place, record in enumerate(journal.records) if record["record"] == "call_started"]
+    answered = next(record for record in journal.records if record["record"] == "output")
+    records: Records = [*journal.records[: begun[1] - 1], answered, journal.records[begun[1] - 1]]
+    state = state_from_records(records)
+    assert state.finished == {} and state.started == []
+    bench.ran.clear()
+    result = play_on("blocking", bench.agent(script("done")), state)
+    assert bench.ran == ["second"] and result.final_output == "done"
 
 
 @pytest.mark.spec("RX-29")

@@ -232,7 +232,8 @@ class _Unfolder:
         marks = ["{}"]
         for index, word in enumerate(words[:at]):
             if found := re.fullmatch(r"-[a-zA-Z0-9]*I(.*)|--replace=(.*)", word.text):
-                marks.append(found[1] or found[2] or words[index + 1].text)
+                following = words[index + 1].text if index + 1 < len(words) else ""
+                marks.append(found[1] or found[2] or following)
         if inner:
             filled = [_filled(word, marks) for word in inner]
             self.inner([*filled, Word(UNKNOWN, "...", dynamic=True)], "inherited", depth)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codetools import PathRule, Policy, Rule
 from codetools.carriers import read_command
 from codetools.commands import MAX_SOURCE_BYTES, parse_script
 from codetools.quoting import UNKNOWN, decode_ansi_c
@@ -55,6 +56,58 @@ def test_words_that_are_read_as_literal_are_what_bash_makes_of_them(empty: Path,
         assert ran.returncode == 0, ran.stderr
         # printf prints its format once even without arguments.
         assert printed == (read or [""])
+
+
+STRANGE = st.sampled_from(
+    [
+        *"rm ls;|&$(){}`'\"\\\n<>#!*=-[]~E漢é\t\r@%^,1x:/\0\ud800",
+        "git ",
+        "-c ",
+        "env ",
+        "xargs ",
+        "-I",
+        "find ",
+    ]
+    + [
+        "-exec ",
+        "sh ",
+        "sudo ",
+        "-u ",
+        "eval ",
+        "<<E\n",
+        "\nE\n",
+        "trap ",
+        "alias a=",
+        "python3 ",
+        "$((",
+        "${",
+    ]
+    + [
+        "export ",
+        "timeout ",
+        "busybox ",
+        ". ",
+        "flock ",
+        "su ",
+        "awk ",
+        "command ",
+        "-v ",
+        "exec ",
+        "coproc ",
+    ]
+    + ["time ", "watch ", "submodule foreach ", "bisect run ", "rebase -x "]
+)
+
+
+@pytest.mark.spec("PO-05")
+@SETTINGS
+@given(st.lists(STRANGE, max_size=14).map("".join))
+def test_every_text_gets_a_verdict(text: str) -> None:
+    policy = Policy(
+        rules=(Rule(decision="deny", pattern="rm *"), Rule(decision="allow", pattern="ls *")),
+        paths=(PathRule(decision="deny", pattern="x*"),),
+    )
+    assert policy.check(text).decision in {"allow", "ask", "deny"}
 
 
 @pytest.mark.spec("PO-03")

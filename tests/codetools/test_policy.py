@@ -233,8 +233,8 @@ def test_a_command_behind_a_carrier_is_judged(command: str) -> None:
 
 
 UNREADABLE = [
-    "ls \"漢",
-    "ls $\"漢",
+    'ls "漢',
+    'ls $"漢',
     "x=rm; $x y",
     "${X:-rm} y",
     "$(echo rm) y",

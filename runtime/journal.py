@@ -50,8 +50,8 @@ class FileJournal:
     """A journal as a file of JSON lines, readable by its owner alone.
 
     Each record is on the disk (fsync) when `append` returns. One writer at a time: a lock file beside it
-    (`NAME.lock`) holds the writer's pid. Opening cuts off a last line that was never completed. Raises
-    JournalInUse, and JournalError for a file that cannot be opened.
+    (`NAME.lock`) holds the writer's pid. The first append cuts off a last line that was never completed;
+    opening changes nothing. Raises JournalInUse, and JournalError for a file that cannot be opened.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,7 +61,6 @@ class FileJournal:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._length = _whole_lines(self.path.read_bytes())
-            os.ftruncate(self._fd, self._length)
             _sync_directory(self.path.parent)
         except OSError as error:
             if self._fd >= 0:
@@ -73,6 +72,8 @@ class FileJournal:
         """Add a record; durable on return. Raises JournalError, with the file as it was before."""
         data = (dump(clean(record)) + "\n").encode()
         try:
+            # Cuts off a line that was never completed, of a process that was killed or of a full disk.
+            os.ftruncate(self._fd, self._length)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self._fd, rest) :]

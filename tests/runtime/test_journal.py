@@ -298,6 +298,7 @@ def test_a_last_line_that_was_torn_anywhere_is_dropped_with_a_notice_and_written
         assert kinds(list(contents.records)) == ["a"] and str(cut - first) in contents.notice
         assert path.read_bytes() == whole[:cut]
         with FileJournal(path) as journal:
+            assert read_journal(path) == contents
             journal.append({"record": "c"})
         again = read_journal(path)
         assert kinds(list(again.records)) == ["a", "c"] and again.notice == ""

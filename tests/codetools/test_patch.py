@@ -343,3 +343,21 @@ def test_what_a_hunk_does_not_touch_comes_out_as_it_went_in(noise: bytes, where:
     data = b"\n".join([*before, b"MARK", *after])
     expected = b"\n".join([*before, b"NEW", *after])
     assert applied(data, "-MARK", "+NEW") == expected
+
+
+PATCH_LINES = st.sampled_from(
+    ["*** Begin Patch", "*** End Patch", "*** Add File: a", "*** Delete File: b", "*** Update File: c"]
+    + ["*** Move to: d", "*** End of File", "@@", "@@ x", "@@ -1,2 +1,2 @@ x", "", " ", " x", "-x", "+y", "+"]
+    + ["\\ No newline at end of file", "stray", "```", "EOF", "-", "*** ", "\t"]
+)
+
+
+@pytest.mark.spec("XT-31")
+@given(st.lists(PATCH_LINES, max_size=14), st.text(alphabet="xy\n\r \ufeff\ufffd", max_size=12))
+def test_every_patch_is_applied_or_refused_in_words(lines: list[str], content: str) -> None:
+    try:
+        for section in parse_patch("\n".join(["*** Begin Patch", *lines, "*** End Patch"])).sections:
+            if isinstance(section, Update):
+                assert isinstance(apply_hunks("c", content.encode(), section.hunks).data, bytes)
+    except PatchError as error:
+        assert 0 < len(str(error)) < 1000

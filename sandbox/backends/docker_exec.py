@@ -239,7 +239,8 @@ class DockerProcess:
         try:
             if self._closed or self._saved or not self._wire.pending():
                 return
-            if self._calls.inspect(self._identity)["Running"]:
+            # The daemon forgets a status after some minutes; this keeps that of a program nobody asks about.
+            if self.poll() is None:
                 return
             size, data = 0, self._receive(_WATCH_EVERY_S)
             while data and size < _SAVED_BYTES:

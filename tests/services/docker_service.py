@@ -434,6 +434,8 @@ def main(arguments: list[str]) -> int:
     except ServiceError as error:
         _say(str(error))
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

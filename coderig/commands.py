@@ -11,16 +11,17 @@ from pathlib import Path
 from rich.text import Text
 
 from coderig.approvals import ask, can_ask
-from coderig.doctor import examine
 from coderig.guard import UsageError, complain
 from coderig.json_view import JsonView
 from coderig.masking import Mask
+from coderig.place import PlaceError
 from coderig.session import Decisions, Session, model_of, place_of, policy_of
 from coderig.signals import OK
 from coderig.store import RunMeta, Store, home, new_id, now_s
 from coderig.terminal_io import OutputGone, Stream, console
 from coderig.view import Ending, TextView, View
 from codetools.render import clean
+from sandbox import SandboxError
 
 
 def start_run(
@@ -75,7 +76,10 @@ def forget_run(run_id: str) -> int:
     meta = store.find(run_id)
     # Held: a run that is going on somewhere is not pulled from under it.
     with store.journal(meta.id):
-        place_of(meta).remove()
+        try:
+            place_of(meta).remove()
+        except (PlaceError, SandboxError) as error:
+            complain(f"what the run left in {clean(meta.place)} could not be removed: {error}")
         store.forget(meta.id)
     return OK
 
@@ -98,6 +102,8 @@ def list_runs(json_lines: bool) -> int:
 
 def show_findings(json_lines: bool) -> int:
     """`coderig doctor`."""
+    from coderig.doctor import examine
+
     out = Stream(1)
     findings = examine(os.environ)
     if json_lines:

@@ -78,7 +78,7 @@ class SshPlace:
 
 @dataclass(frozen=True, slots=True)
 class DockerPlace:
-    """A container. `ours`: it was named for one run, and goes when that run is complete."""
+    """A container. `ours`: it goes when the run that it was made for is complete."""
 
     text: str
     options: DockerOptions
@@ -92,14 +92,17 @@ class DockerPlace:
 
     def for_run(self, run_id: str) -> DockerPlace:
         """The container outlives this process if the run pauses, under a name that a resume finds."""
-        if self.options.name is not None or self.options.keep is not None:
+        before = self.options
+        if before.name is not None and before.keeps:
             return self
-        user = self.options.user
-        if user is None and self.options.directory is None:
+        user = before.user
+        if before.name is None and user is None and before.directory is None:
             # What an unnamed container has; a named one would get the image's user.
             user = "65534:65534"
-        options = replace(self.options, name=f"coderig-run-{run_id}", keep=True, user=user)
-        return replace(self, options=options, ours=True)
+        name = before.name or f"coderig-run-{run_id}"
+        return replace(
+            self, options=replace(before, name=name, keep=True, user=user), ours=before.keep is not True
+        )
 
     def open(self, env: Mapping[str, str] | None = None) -> Sandbox:
         """The sandbox; the container is made or adopted at its first use."""

@@ -107,11 +107,12 @@ class Session:
             return self._interrupted(FAILED, None, f"{gone}; the run was stopped")
 
     def _resume(self, say: str | None, max_turns: int | None) -> Ending:
+        torn = self.store.torn(self.meta.id)
         # The journal is held before it is read: what it says stays true.
         with self.store.journal(self.meta.id) as journal:
-            state, notice = self.store.state(self.meta.id)
-            if notice:
-                self.remark(notice)
+            state = self.store.state(self.meta.id)
+            if torn:
+                self.remark(torn)
             if state is None:
                 return self._go(journal, None, None)
             if max_turns is not None:

@@ -128,15 +128,19 @@ class Store:
         """The run's journal, held by this process. Raises JournalError, and JournalInUse."""
         return FileJournal(self.directory(run_id) / _JOURNAL)
 
-    def state(self, run_id: str) -> tuple[RunState | None, str]:
-        """Where a run stands (None: it never began), and a remark about a torn journal.
+    def torn(self, run_id: str) -> str:
+        """A remark if the journal's last line was never completed; opening the journal cuts it off."""
+        try:
+            data = (self.directory(run_id) / _JOURNAL).read_bytes()
+        except OSError:
+            return ""
+        left = len(data) - data.rfind(b"\n") - 1
+        return f"the journal's last {left} bytes were never completed and are left out" if left else ""
 
-        Raises JournalError."""
-        path = self.directory(run_id) / _JOURNAL
-        if not path.exists():
-            return None, ""
-        contents = read_journal(path)
-        return (state_from_records(contents.records) if contents.records else None), contents.notice
+    def state(self, run_id: str) -> RunState | None:
+        """Where a run stands; None if it never began. Raises JournalError."""
+        records = read_journal(self.directory(run_id) / _JOURNAL).records
+        return state_from_records(records) if records else None
 
     def _ids(self) -> list[str]:
         try:

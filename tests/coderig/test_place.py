@@ -87,9 +87,23 @@ def test_a_container_without_a_name_gets_the_runs_and_goes_with_it() -> None:
     assert place.ours
     assert (place.options.name, place.options.keep) == ("coderig-run-12345678", True)
     assert place.options.user == "65534:65534"
-    for text in ("docker://image?name=mine", "docker://image?keep=1", "docker://image?keep=0"):
-        named = parse_place(text)
-        assert named.for_run("12345678") == named
+    named = parse_place("docker://image?name=mine")
+    assert named.for_run("12345678") == named
+
+
+@pytest.mark.spec("CLI-83")
+@pytest.mark.parametrize(
+    ("query", "name", "goes"),
+    [
+        ("keep=1", "coderig-run-1", False),
+        ("keep=0", "coderig-run-1", True),
+        ("name=mine&keep=0", "mine", True),
+    ],
+)
+def test_keep_is_about_the_end_of_the_run_not_of_the_process(query: str, name: str, goes: bool) -> None:
+    place = parse_place(f"docker://image?{query}").for_run("1")
+    assert isinstance(place, DockerPlace)
+    assert (place.options.name, place.options.keep, place.ours) == (name, True, goes)
 
 
 @pytest.mark.spec("CLI-80", "CLI-81", "CLI-82")

@@ -22,7 +22,7 @@ def framed(frames: list[Frame]) -> bytes:
     return b"".join(bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data for stream, data in frames)
 
 
-@pytest.mark.spec("B31")
+@pytest.mark.spec("DKB-18")
 @given(
     frames=st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=40)), max_size=20),
     cuts=st.lists(st.integers(1, 30), min_size=1, max_size=8),
@@ -38,7 +38,7 @@ def test_frames_cut_anywhere_and_empty_ones_give_the_same_bytes(frames: list[Fra
     assert err == b"".join(data for kind, data in frames if kind == 2)
 
 
-@pytest.mark.spec("B31")
+@pytest.mark.spec("DKB-18")
 def test_a_part_of_a_frame_is_handed_on_before_the_rest_has_come() -> None:
     demux = Demux()
     assert demux.feed(bytes([1, 0, 0, 0, 0, 0, 0, 9]) + b"first") == (b"first", b"")
@@ -61,7 +61,7 @@ def ends() -> Iterator[tuple[Any, socket.socket]]:
     far.close()
 
 
-@pytest.mark.spec("B31")
+@pytest.mark.spec("DKB-18")
 def test_bytes_that_came_with_the_http_header_are_not_lost(ends: tuple[Any, socket.socket]) -> None:
     response, far = ends
     far.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\nearly")
@@ -104,7 +104,7 @@ def test_a_peer_that_does_not_read_takes_no_more_than_its_buffer(ends: tuple[Any
     wire.close()
 
 
-@pytest.mark.spec("B60")
+@pytest.mark.spec("DKB-19")
 def test_the_sending_half_closes_alone(ends: tuple[Any, socket.socket]) -> None:
     response, far = ends
     wire = Wire(response)

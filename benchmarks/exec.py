@@ -195,7 +195,9 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--places", default="local,ssh,docker", help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of each contender; default: %(default)s")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="turns of each contender; default: %(default)s"
+    )
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="of each contender in each table; default: %(default)s"
     )

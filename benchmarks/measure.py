@@ -86,7 +86,7 @@ def _turn(contender: Contender, seconds: float, calls: int) -> None:
                 if time.perf_counter() > until:
                     break
     except Exception as error:  # whatever a peer raises takes that peer out, not the run
-        contender.failed = f"{type(error).__name__}: {error}"[:300]
+        contender.failed = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
 @dataclass(frozen=True, slots=True)

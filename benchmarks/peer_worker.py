@@ -253,7 +253,7 @@ async def serve(package: str, place: str, access: dict[str, str], answers: Any) 
                 seconds = time.perf_counter() - began
                 say({"output": output, "status": status, "seconds": seconds})
     except Exception as error:  # the reason belongs into the table
-        say({"error": f"{type(error).__name__}: {error}"[:300]})
+        say({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]})
         raise
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox import shell
 from sandbox.backend import Backend, Process
@@ -104,6 +104,12 @@ class Executor:
         except BackendError as error:
             error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
             raise
+        except FileError:
+            raise
+        except BaseException:
+            # A callback that raised, Ctrl-C, a cancellation while the command was starting.
+            call.abandon()
+            raise
         finally:
             process.close()
 
@@ -162,9 +168,9 @@ class _Call:
             if chunk.stderr:
                 self._take(Chunk(stderr=chunk.stderr))
             found = reader.feed(chunk.stdout)
+            self.pid = reader.pid or 0
             if found is not None:
                 started, rest = found
-                self.pid = started.pid
                 self.started_s = time.monotonic()
                 if started.cwd_error is None:
                     self._take(Chunk(stdout=rest))
@@ -254,6 +260,12 @@ class _Call:
         )
         self._drain()
         return survivors
+
+    def abandon(self) -> None:
+        """End what still runs, without the caller's callback."""
+        self.request = replace(self.request, on_output=None, cancel=None)
+        if self.pid and self.process.poll() is None:
+            self._kill()
 
     def _pump(self, timeout_s: float) -> None:
         """Take output that arrives while the tree is being ended; a full pipe would hold it up."""

@@ -20,8 +20,8 @@ from sandbox.shell import check_text, encode, quote
 
 _OSC = b"\x1b]8671;"
 _BEL = b"\x07"
-_PROGRAM_UNSET = "builtin unset PROMPT_COMMAND; "
-_PROGRAM_EVAL = 'builtin eval "$cr_c" <'
+_PROGRAM_UNSET = "\\builtin unset PROMPT_COMMAND; "
+_PROGRAM_EVAL = '\\builtin eval "$cr_c" <'
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 
 _SHELL_START = (
@@ -49,6 +49,7 @@ class Mark:
 
     flags       the shell's option letters when the command ended
     debug_trap  bash only: the command that sets the DEBUG trap again, or ""
+    err_trap    bash only: whether an ERR trap is set
     """
 
     status: int
@@ -56,6 +57,7 @@ class Mark:
     cwd: str
     cwd_exists: bool
     debug_trap: str
+    err_trap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,44 +77,53 @@ class Frame:
         """The first line: no history, no prompts, the functions of the frame, the working directory."""
         if self.kind == "bash":
             # 'R' among the flags: the caller made PROMPT_COMMAND readonly, so it carries no command any more.
-            head = "local r=; builtin unset PROMPT_COMMAND || r=R; "
-            exists, trap, flags = (
+            head, flags = "local r=; builtin unset PROMPT_COMMAND || r=R; ", "$-$r"
+            exists, trap, option = (
                 "[[ -d ${PWD-} ]]",
                 "builtin trap -p DEBUG >&9; builtin trap - DEBUG; ",
-                "$-$r",
+                "t",
             )
+            # Aliases are a matter for the caller's own commands, as in a script: off until asked for.
+            names = " ".join(f"{self.name}{suffix}" for suffix in ("", "_e", "_s"))
             options = (
-                f"declare -ft {self.name}; readonly -f {self.name} {self.name}_s; {self._program()}"
-                "set +o history +H; history -c; "
+                f"declare -ft {self.name} {self.name}_e; readonly -f {names}; {self._program()}"
+                "shopt -u expand_aliases; set +o history +H; history -c; "
             )
         else:
-            head, exists, trap, flags, options = "", '[ -d "${PWD-}" ]', "", "$-", ""
+            head, flags, exists, trap, option, options = "", "$-", '[ -d "${PWD-}" ]', "", "", ""
         own = self._own
-        # Every output of this function goes to descriptor 9; whatever a trap of the caller's prints
-        # while it runs goes where the frame sends standard output: nowhere.
-        fields = f'"$2" "$1" "{flags}" "${{PWD-}}"'
+        # Every output of these functions goes to descriptor 9; whatever a trap of the caller's prints
+        # while they run goes where the frame sends standard output: nowhere. The fields that may hold
+        # anything (a directory's name, a trap) are parted by the nonce, which nothing can know before.
+        x = f"{self.name}_x"
+        fields = f'"$2" "$1" "{flags}" "${x}" "$2" "${{PWD-}}" "$2"'
         report = (
-            f"{self.name}() {{ {head}{own}printf '\\033]8671;E;%s;%s;%s;%s;' {fields} >&9; "
-            f"if {exists}; then {own}printf '1;' >&9; else {own}printf '0;' >&9; fi; {trap}"
-            f"{own}printf ';%s\\007' \"$2\" >&9; {own}set +xv; {own}jobs; {self._prompts()}; }}"
+            f"{self.name}() {{ {head}{x}=0; if {exists}; then {x}=1; fi; "
+            f"{own}printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s;' {fields} >&9; {trap}"
+            f"{own}printf ';%s;' \"$2\" >&9; }}"
+        )
+        # TMOUT would end an interactive shell while a command runs, `set -t` after the next line.
+        finish = (
+            f"{self.name}_e() {{ {own}printf ';%s\\007' \"$1\" >&9; {own}set +xv{option}; {own}jobs; "
+            f"{own}unset TMOUT {x}; {self._prompts()}; }}"
         )
         keep = f'{self.name}_s() {{ return "$1"; }}'
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
         quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
-        return encode(f" {report}; {keep}; {options}{self._prompts()}; {quiet}; {enter}:\n")
+        return encode(f" {report}; {finish}; {keep}; {options}{self._prompts()}; {quiet}; {enter}:\n")
 
     @property
     def _own(self) -> str:
-        """In front of the frame's own commands: a function of the caller's with that name is passed over."""
-        return "builtin " if self.kind == "bash" else "command "
+        """In front of the frame's own commands: functions and aliases of the caller's are passed over."""
+        return "\\builtin " if self.kind == "bash" else "\\command "
 
     def _program(self) -> str:
         """bash only: the pieces of a command's program that never change, so that they need not be typed."""
         start, end = self._start_text("@"), self._end_text("@", sane=False)
         first, second = start.split("@")
-        third, fourth = end.split("@")
-        pieces = (f"{_PROGRAM_UNSET}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth)
+        third, fourth, fifth = end.split("@")
+        pieces = (f"{_PROGRAM_UNSET}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth, fifth)
         words = " ".join(f"{self.name}_{n}={quote(piece)}" for n, piece in enumerate(pieces, 1))
         return f"readonly {words}; "
 
@@ -136,22 +147,31 @@ class Frame:
         body = f"{self._restore(before, text, ':')}\n{text}"
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
-        head = encode(f" {names}{self._start_text(nonce)}; command eval ")
+        head = encode(f" {names}{self._start_text(nonce)}; \\command eval ")
         return head + self._typed(body, len(head)) + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
 
     def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
         start, end = self._start_text(nonce), self._end_text(nonce, sane)
         if _may_be_unfinished_substitution(text) or (before is not None and "R" in before.flags):
             # An interactive `eval` gives 1 for a syntax error where a script gives 2.
-            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; builtin unset cr_c; '
+            check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; \\builtin unset cr_c; '
             end = self._end_text(nonce, sane, check)
             body = f"{self._restore(before, text, ':')}\n{text}"
             return b" cr_c=" + self._typed(body) + encode(f"; {start}; {_PROGRAM_EVAL}{source}; {end}\n")
-        typed = b" cr_c=" + self._typed(f"{self._restore(before, text, 'builtin unset cr_c')}\n{text}")
-        if sane:
+        body = self._restore(before, text, "\\builtin unset cr_c") + f"\n{text}"
+        caught = _may_trap_errors(text, before)
+        if caught:
+            # The ERR trap has seen the failing command; it must not see the frame's `eval` fail as well.
+            body += "\n{ cr_s=$?; } >/dev/null 2>&1"
+            end = self._end_text(nonce, sane, caught=True)
+        typed = b" cr_c=" + self._typed(body)
+        if sane or caught:
             program = f"{_PROGRAM_UNSET}{start}; {_PROGRAM_EVAL}{source}; {end}"
             return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
-        parts = f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}"${self.name}_4"'
+        parts = (
+            f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}'
+            f'"${self.name}_4"{nonce}"${self.name}_5"'
+        )
         return typed + encode(f" PROMPT_COMMAND={parts}\n")
 
     def probe(self, nonce: str, sane: bool) -> bytes:
@@ -162,12 +182,15 @@ class Frame:
         """
         return encode(f" {self._end_text(nonce, sane)}\n")
 
-    def _end_text(self, nonce: str, sane: bool, check: str = "") -> str:
-        """The shell text that prints the end mark."""
+    def _end_text(self, nonce: str, sane: bool, check: str = "", caught: bool = False) -> str:
+        """The shell text that prints the end mark. caught: the status is in cr_s already."""
         fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
-        status, after = ("$?", "") if not fix and not check else ("$cr_s", f"; {self._own}unset cr_s")
-        before = "" if status == "$?" else f"cr_s=$?; {check}{fix}"
-        return f'{{ {before}{self.name} "{status}" {nonce}{after}; }} >/dev/null 2>&1 9>/dev/tty'
+        status, after = ("$?", "") if not (fix or check or caught) else ("$cr_s", f"; {self._own}unset cr_s")
+        before = "" if status == "$?" else f"cr_s={'${cr_s-$?}' if caught else '$?'}; {check}{fix}"
+        # Asked outside of a function, which does not inherit the ERR trap.
+        trap = "\\builtin trap -p ERR >&9; " if self.kind == "bash" else ""
+        report = f'{self.name} "{status}" {nonce}; {trap}{self.name}_e {nonce}'
+        return f"{{ {before}{report}{after}; }} >/dev/null 2>&1 9>/dev/tty"
 
     def _restore(self, before: Mark | None, text: str, first: str) -> str:
         words = [first]
@@ -219,6 +242,12 @@ def _units(piece: str) -> Iterable[bytes]:
         yield b"'" + cut.replace(b"'", b"'\\''") + b"'"
 
 
+def _may_trap_errors(text: str, before: Mark | None) -> bool:
+    """Whether an ERR trap is set, or will be by this text; not if a line after the text might be eaten."""
+    is_set = (before is not None and before.err_trap) or ("trap" in text and "ERR" in text)
+    return is_set and "<<" not in text and not text.rstrip().endswith("\\")
+
+
 def _may_be_unfinished_substitution(text: str) -> bool:
     """Whether to keep a text out of PROMPT_COMMAND.
 
@@ -237,6 +266,7 @@ class MarkReader:
     """
 
     def __init__(self, frame: Frame, nonce: str, typed: bytes) -> None:
+        self._nonce = nonce
         self._prompt = frame.prompt
         self._start = _OSC + f"S;{nonce}".encode() + _BEL
         self._end = _OSC + f"E;{nonce};".encode()
@@ -306,7 +336,7 @@ class MarkReader:
             end = buffer.find(self._close, len(self._end) - 1)
             if end < 0:
                 return False
-            self.mark = _parse_mark(buffer[len(self._end) : end])
+            self.mark = _parse_mark(buffer[len(self._end) : end], self._nonce)
             self._buffer = buffer[end + len(self._close) :]
             return True
         if self._end.startswith(buffer) or self._prompt.startswith(buffer):
@@ -316,27 +346,28 @@ class MarkReader:
         return True
 
 
+def without_frame(data: bytes, command: str) -> bytes:
+    """The output of a shell that ended, with what bash calls the last command there put right.
+
+    An EXIT trap that shows $BASH_COMMAND shows the line that was typed to the shell."""
+    typed = rb"cr_c='\{ (?s:.*?)PROMPT_COMMAND=(?:\"\$cr_[0-9a-f]{16}_1\"[^\s]*|'(?s:.*?)9>/dev/tty')"
+    return re.sub(typed, lambda _: encode(command), data)
+
+
 def strip_marks(data: bytes, prompt: bytes) -> bytes:
     """Data without the frame's prompts and without end marks of earlier commands."""
     data = data.replace(prompt, b"")
     return re.sub(rb"\x1b\]8671;E;([0-9a-f]{16});(?s:.*?);\1\x07", b"", data)
 
 
-def _parse_mark(body: bytes) -> Mark:
-    status, flags, rest = body.split(b";", 2)
-    cwd, exists, trap = rest.rsplit(b";", 2) if rest.count(b";") == 2 else _split_trap(rest)
+def _parse_mark(body: bytes, nonce: str) -> Mark:
+    head, cwd, debug, errors = body.split(f";{nonce};".encode(), 3)
+    status, flags, exists = head.split(b";")
     return Mark(
         status=int(status),
         flags=flags.decode(),
         cwd=cwd.decode("utf-8", "surrogateescape"),
         cwd_exists=exists == b"1",
-        debug_trap=trap.decode("utf-8", "surrogateescape").strip(),
+        debug_trap=debug.decode("utf-8", "surrogateescape").strip(),
+        err_trap=bool(errors.strip()),
     )
-
-
-def _split_trap(rest: bytes) -> tuple[bytes, bytes, bytes]:
-    """Directory and trap may both hold semicolons: the trap begins with `trap -- ` or is empty."""
-    found = re.search(rb";([01]);(trap -- (?s:.*)|)\Z", rest)
-    if found is None:
-        return rest, b"1", b""
-    return rest[: found.start()], found[1], found[2]

@@ -134,9 +134,10 @@ class StartReader:
         self._buffer = bytearray()
         self._hello: tuple[int, str] | None = None
 
-    def hello(self) -> bool:
-        """Whether the launcher has said who it is and waits for its line (or has had it)."""
-        return self._hello is not None
+    @property
+    def pid(self) -> int | None:
+        """The launcher's process id, as seen in the place; None until it has said so."""
+        return self._hello[0] if self._hello else None
 
     def feed(self, data: bytes) -> tuple[Started, bytes] | None:
         """Take bytes; once the start is known, return it with the first bytes of the command."""

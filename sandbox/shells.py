@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sandbox.backend import Backend
-from sandbox.errors import BackendError, Cancelled, Closed, NotFound, RequestError
+from sandbox.errors import BackendError, Closed, NotFound, RequestError
 from sandbox.execute import checked_timeout
 from sandbox.terminal import Terminal
 from sandbox.values import (
@@ -152,7 +152,7 @@ class Shell:
         """A shell that did not outlive a cancellation, or whose place failed, is not used again."""
         try:
             yield
-        except (Cancelled, BackendError) as error:
+        except BaseException as error:
             if isinstance(error, BackendError) or not terminal.is_alive:
                 self._terminal = None
                 self._lost = f"the shell was lost before ({error})"

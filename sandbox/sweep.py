@@ -49,6 +49,8 @@ alive() {
     done
   done
 }
+each() { for q in $cr_found; do send "$1" "$q"; done; }
+send() { kill -s "$1" -- "$2" 2>/dev/null; }
 member() { cr_found="$cr_found$1 "; }
 marked() {
   while IFS= read -r e || [ -n "$e" ]; do
@@ -63,8 +65,11 @@ while IFS= read -r signal; do
   [ "$mode" = foreground ] && front
   alive
   if [ "$signal" != 0 ]; then
-    for q in $cr_found; do kill "-$signal" "$q" 2>/dev/null; done
-    [ "$signal" = KILL ] || for q in $cr_found; do kill -CONT "$q" 2>/dev/null; done
+    # Stopped first, or a shell whose child has died runs its next command before its own turn comes.
+    # Not in the foreground of a shell: that would take its job for suspended; there, the group at once.
+    if [ "$mode" = tree ]; then each STOP; elif [ "$front" != "$root" ]; then send "$signal" "-$front"; fi
+    each "$signal"
+    [ "$signal" = KILL ] || each CONT
     alive
   fi
   printf '%s' "$token"

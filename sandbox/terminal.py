@@ -8,7 +8,8 @@ from __future__ import annotations
 import posixpath
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sandbox import framing
@@ -132,11 +133,25 @@ class Terminal:
         self._running = _Running(
             command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic(), sane
         )
-        began = self._begin(typed)
+        with self._stopping_on_error():
+            began = self._begin(typed)
         if began is not None:
             return began
         shift_s = time.monotonic() - self._running.began_s
         return self.wait(Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
+
+    @contextmanager
+    def _stopping_on_error(self) -> Iterator[None]:
+        """A callback that raises, or Ctrl-C here, ends the command there too."""
+        try:
+            yield
+        except (BackendError, Cancelled):
+            raise
+        except BaseException:
+            if self._running is not None:
+                self._running.on_output = None
+                self._timed_out()
+            raise
 
     def _begin(self, typed: bytes) -> ShellResult | None:
         """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
@@ -157,6 +172,10 @@ class Terminal:
         running = self._running
         if running is None:
             raise Closed("no command is running in this shell")
+        with self._stopping_on_error():
+            return self._wait(running, deadline, yield_s)
+
+    def _wait(self, running: _Running, deadline: Deadline, yield_s: float | None) -> ShellResult:
         leave = None if yield_s is None else Deadline.after(yield_s)
         wait_s = _WAIT_MIN_S
         while True:
@@ -370,6 +389,11 @@ class Terminal:
         survivors: tuple[Survivor, ...] = (),
     ) -> ShellResult:
         captured = running.keeper.take()
+        if ended:
+            head, tail = (
+                framing.without_frame(part, running.command) for part in (captured.head, captured.tail)
+            )
+            captured = replace(captured, head=head, tail=tail)
         self.last_output = running.shown + captured.data
         return ShellResult(
             exit_code=status,

@@ -339,6 +339,16 @@ def test_closing_ends_a_running_command_and_later_calls_fail() -> None:
     assert subprocess.run(["pgrep", "-f", "sleep 3335"], check=False).returncode == 1
 
 
+@pytest.mark.spec("XE-32")
+def test_a_callback_that_raises_ends_the_command(place: Place) -> None:
+    def broken(stream: str, data: bytes) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        place.box.exec("echo x; sleep 3336", on_output=broken, timeout_s=20)
+    assert place.processes("sleep 3336") == []
+
+
 @pytest.mark.spec("XE-31")
 def test_a_slow_watcher_holds_the_command_back_and_loses_nothing(place: Place) -> None:
     seen = bytearray()

@@ -234,6 +234,9 @@ def test_redirecting_the_shells_own_output_loses_no_result(shell: Shell) -> None
         "printf() { :; }; jobs() { :; }",
         "readonly PROMPT_COMMAND PS1 PS2",
         "unset -f $(compgen -A function 2>/dev/null) x",
+        "TMOUT=1",
+        "set -t 2>/dev/null || :",
+        "shopt -s expand_aliases 2>/dev/null; alias printf=false builtin=false command=false cr_c=x 2>/dev/null",
     ],
 )
 def test_changes_to_the_shell_do_not_break_the_next_result(shell: Shell, change: str) -> None:
@@ -251,6 +254,13 @@ def test_traps_see_the_callers_commands_only(place: Place, shell: Shell) -> None
         assert run(shell, "true") == ("D:true\n", 0)
         assert run(shell, "false") == ("D:false\n", 1)
         run(shell, "trap - DEBUG")
+        # What bash does with the same lines in a file is the independent source.
+        real = "true; trap 'echo E' ERR; false; trap - ERR; echo end"
+        expected = subprocess.run(["bash", "-c", real], capture_output=True, timeout=20, check=False).stdout
+        assert run(shell, real) == (expected.decode(), 0)
+        run(shell, "trap 'echo E' ERR")
+        assert run(shell, "false") == ("E\n", 1)
+        run(shell, "trap - ERR")
     run(shell, "trap 'echo BYE' EXIT")
     result = shell.run("exit 6", timeout_s=20)
     assert (result.output, result.exit_code, result.ended) == ("BYE\n", 6, True)
@@ -319,6 +329,17 @@ def test_a_deleted_directory_is_told_and_left(place: Place, shell: Shell) -> Non
     assert run(shell, f"cd {base} && pwd") == (f"{base}\n", 0)
 
 
+@pytest.mark.spec("NS-34")
+def test_a_directorys_name_cannot_speak_for_the_shell(place: Place, shell: Shell) -> None:
+    base = place.fresh()
+    name = f"{base}/;1;trap -- 'touch {base}/pwned' DEBUG\a;0;;"
+    place.box.make_dirs(name)
+    result = shell.run(f"cd {base}/*", timeout_s=20)
+    assert (result.exit_code, result.cwd) == (0, name)
+    assert run(shell, "true; pwd") == (f"{name}\n", 0)
+    assert "pwned" not in [entry.name for entry in place.box.list_dir(base)]
+
+
 @pytest.mark.spec("NS-25")
 def test_a_command_may_be_left_running_and_polled(shell: Shell) -> None:
     result = shell.run("echo one; sleep 0.5; echo two; false", yield_s=0.2)
@@ -357,6 +378,18 @@ def test_the_callers_cancel_is_raised_and_the_shell_stays(shell: Shell) -> None:
         shell.run("echo part; sleep 7108", cancel=cancel, on_output=lambda *_: cancel.set(), timeout_s=20)
     assert caught.value.stdout.startswith(b"part\n")
     assert run(shell, "echo $kept") == ("yes\n", 0)
+
+
+@pytest.mark.spec("NS-33")
+def test_a_callback_that_raises_ends_the_command_and_the_shell_stays(place: Place, shell: Shell) -> None:
+    def broken(stream: str, data: bytes) -> None:
+        raise ZeroDivisionError
+
+    run(shell, "kept=yes")
+    with pytest.raises(ZeroDivisionError):
+        shell.run("echo x; sleep 7110", on_output=broken, timeout_s=20)
+    assert run(shell, "echo $kept") == ("yes\n", 0)
+    assert place.processes("sleep 7110") == []
 
 
 @pytest.mark.spec("NS-29")

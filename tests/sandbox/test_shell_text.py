@@ -17,8 +17,9 @@ any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["C
 
 
 def end_mark(status: int, flags: str, cwd: bytes, exists: bytes, trap: bytes) -> bytes:
-    fields = (str(status).encode(), flags.encode(), cwd, exists, trap)
-    return b"\x1b]8671;E;%s;%s;%s\x07" % (NONCE.encode(), b";".join(fields), NONCE.encode())
+    nonce = NONCE.encode()
+    head = b";".join((str(status).encode(), flags.encode(), exists))
+    return b"\x1b]8671;E;%s;" % nonce + (b";%s;" % nonce).join((head, cwd, trap, b"")) + b";%s\x07" % nonce
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -43,11 +44,13 @@ def test_a_real_shell_reads_back_what_was_quoted(words: list[str], kind: str) ->
 def test_output_and_mark_are_found_however_the_bytes_are_cut(
     out: bytes, sizes: list[int], status: int
 ) -> None:
-    mark = end_mark(status, "himBs", b"/tmp/a;b", b"1", b"trap -- 'echo ;1;' DEBUG\n")
+    mark = end_mark(status, "himBs", b"/tmp/a;1;trap -- x DEBUG", b"1", b"trap -- 'echo ;1;' DEBUG\n")
     reader = framing.MarkReader(FRAME, NONCE, b" typed\n")
     got = b"".join(reader.feed(piece) for piece in cut(START + out + mark + b"after", sizes))
     assert got == out
-    assert reader.mark == framing.Mark(status, "himBs", "/tmp/a;b", True, "trap -- 'echo ;1;' DEBUG")
+    assert reader.mark == framing.Mark(
+        status, "himBs", "/tmp/a;1;trap -- x DEBUG", True, "trap -- 'echo ;1;' DEBUG"
+    )
     assert reader.rest == b"after"
 
 

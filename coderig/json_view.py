@@ -17,6 +17,7 @@ from runtime import (
     PendingApproval,
     RunCompleted,
     RunEvent,
+    RunState,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -32,12 +33,12 @@ class JsonView:
         self._out = out
         self._mask = mask
 
-    def begin(self, meta: RunMeta, *, resumed: bool) -> None:
+    def begin(self, meta: RunMeta, state: RunState | None) -> None:
         """See View."""
         self._line(
             "run",
             run=meta.id,
-            resumed=resumed,
+            resumed=state is not None,
             task=meta.task,
             place=meta.place,
             model=meta.model,

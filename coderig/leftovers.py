@@ -10,7 +10,7 @@ RUN_VARIABLE = "CODERIG_RUN"
 # A command that is still waited for has its waiting shell, the leader of its session, above it. What a
 # command that has ended left in the background on purpose has no living leader, and is left alone.
 _SCRIPT = r"""
-mark="CODERIG_RUN=$1"
+mark="CODERIG_RUN=$1" alone=$2
 fields() {
   read -r line <"/proc/$1/stat" || return 1
   set -- ${line##*) }
@@ -18,10 +18,12 @@ fields() {
 }
 ours() {
   sessions=
-  for file in $(grep -lsF -e "$mark" /proc/[0-9]*/environ); do
+  fields $$ && own=$session
+  for file in $(grep -lsF -e "$mark" /proc/[0-9]*/environ; [ -z "$alone" ] || echo /proc/[0-9]*/environ); do
     pid=${file#/proc/}; pid=${pid%/environ}
     fields "$pid" 2>/dev/null || continue
-    [ "$session" != "$pid" ] && [ -d "/proc/$session" ] || continue
+    case $session in "$pid"|"$own"|1|0) continue;; esac
+    [ -d "/proc/$session" ] || continue
     grep -qsF -e "$mark" "/proc/$session/environ" && continue
     case " $sessions " in *" $session "*) ;; *) sessions="$sessions $session";; esac
   done
@@ -50,10 +52,13 @@ members
 """
 
 
-def end_leftovers(sandbox: Sandbox, run_id: str) -> int:
+def end_leftovers(sandbox: Sandbox, run_id: str, *, alone: bool) -> int:
     """End the commands that a killed run had begun and not ended; returns how many processes they were.
+
+    alone  nothing but this run uses the place: there it is found too where a process does not show the mark
+           (a busybox shell runs its own programs without starting them anew)
 
     Raises SandboxError if the place fails. A place without /proc keeps what it has.
     """
-    result = sandbox.exec(["sh", "-c", _SCRIPT, "sh", run_id], env={RUN_VARIABLE: ""})
-    return len(result.stdout.split())
+    argv = ["sh", "-c", _SCRIPT, "sh", run_id, "1" if alone else ""]
+    return len(sandbox.exec(argv, env={RUN_VARIABLE: ""}).stdout.split())

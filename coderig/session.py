@@ -13,7 +13,7 @@ from coderig.agent import make_agent
 from coderig.approvals import Answer
 from coderig.leftovers import RUN_VARIABLE, end_leftovers
 from coderig.masking import Mask, MaskingJournal
-from coderig.place import Place, parse_place
+from coderig.place import DockerPlace, Place, parse_place
 from coderig.signals import APPROVAL_NEEDED, FAILED, OK, SIGNALS, Interrupted, raise_on_signals
 from coderig.store import RunMeta, Store
 from coderig.terminal_io import OutputGone
@@ -132,23 +132,23 @@ class Session:
         place = place_of(self.meta)
         with place.open(env={**self.meta.env, RUN_VARIABLE: self.meta.id}) as sandbox:
             if state is not None:
-                self._clear(sandbox, state)
+                self._clear(sandbox, state, alone=isinstance(place, DockerPlace) and place.ours)
             agent = make_agent(sandbox, policy, model)
             options = RunOptions(
                 max_turns=self.meta.max_turns,
                 environment_id=f"{sandbox.name} {sandbox.cwd}",
                 journal=MaskingJournal(journal, self.mask),
             )
-            self.view.begin(self.meta, resumed=state is not None)
+            self.view.begin(self.meta, state)
             ending = self._drive(agent, model, options, state, say)
             if self.when_done is not None and ending.status == "completed":
                 self.when_done(sandbox)
         self._leave(place, ending)
         return ending
 
-    def _clear(self, sandbox: Sandbox, state: RunState) -> None:
+    def _clear(self, sandbox: Sandbox, state: RunState, *, alone: bool) -> None:
         if set(state.started) - set(state.finished):
-            ended = end_leftovers(sandbox, self.meta.id)
+            ended = end_leftovers(sandbox, self.meta.id, alone=alone)
             if ended:
                 self.remark(f"ended {ended} process(es) that the killed run had left running")
 

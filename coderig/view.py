@@ -20,6 +20,7 @@ from runtime import (
     ItemKind,
     RunEvent,
     RunResult,
+    RunState,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -53,8 +54,8 @@ class Ending:
 class View(Protocol):
     """Shows one run. Raises OutputGone when nobody takes what it shows."""
 
-    def begin(self, meta: RunMeta, *, resumed: bool) -> None:
-        """The run is about to start or to go on."""
+    def begin(self, meta: RunMeta, state: RunState | None) -> None:
+        """The run is about to start, or to go on from a state."""
         ...
 
     def event(self, event: RunEvent) -> None:
@@ -79,9 +80,12 @@ class TextView:
         self._made: dict[str, str] = {}
         self._shown = ""
 
-    def begin(self, meta: RunMeta, *, resumed: bool) -> None:
+    def begin(self, meta: RunMeta, state: RunState | None) -> None:
         """See View."""
-        word = "goes on" if resumed else "begins"
+        for item in state.items if state is not None else ():
+            if item.kind == ItemKind.TOOL_CALL:
+                self._made[item.call_id] = item.call.arguments
+        word = "begins" if state is None else "goes on"
         self._say(f"run {meta.id} {word} in {meta.place} with {meta.model}", "dim")
 
     def event(self, event: RunEvent) -> None:

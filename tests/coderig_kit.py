@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -160,17 +161,24 @@ class Terminal:
 
     def __init__(self, child: Any) -> None:
         self._child = child
+        self._at = 0
         self.seen = ""
 
     def expect(self, text: str) -> None:
-        """Read until the text has come since the last time something was expected."""
-        start, end = len(self.seen), time.monotonic() + LIMIT_S
-        while text not in self.seen[start:]:
-            assert time.monotonic() < end, f"{text!r} did not come: {self.seen!r}"
-            try:
-                self.seen += self._child.read(65536).decode("utf-8", "replace")
-            except EOFError:
-                raise AssertionError(f"it ended before {text!r}: {self.seen!r}") from None
+        """Read until the text has come, behind what was expected before."""
+        end = time.monotonic() + LIMIT_S
+        while (found := self.seen.find(text, self._at)) < 0:
+            assert self._read(end), f"{text!r} did not come: {self.seen!r}"
+        self._at = found + len(text)
+
+    def _read(self, end_s: float) -> bool:
+        """More of the screen; False at its end, or when the time is over."""
+        ready, _, _ = select.select([self._child.fd], [], [], max(0.0, end_s - time.monotonic()))
+        try:
+            self.seen += self._child.read(65536).decode("utf-8", "replace") if ready else ""
+        except EOFError:
+            return False
+        return bool(ready)
 
     def type(self, text: str) -> None:
         """What a person types."""
@@ -178,11 +186,10 @@ class Terminal:
 
     def end(self) -> int:
         """Read to the end; the exit code."""
-        while True:
-            try:
-                self.seen += self._child.read(65536).decode("utf-8", "replace")
-            except EOFError:
-                break
+        end = time.monotonic() + LIMIT_S
+        while self._read(end):
+            pass
+        assert time.monotonic() < end, self.seen
         self._child.wait()
         assert not _trace(self.seen), self.seen
         status = self._child.exitstatus

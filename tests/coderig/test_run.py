@@ -257,6 +257,7 @@ def test_after_kill_9_in_a_command_nothing_finished_runs_twice_and_each_call_has
     assert "outcome is unknown" in outputs["c3"][0]
     assert not alive(leftover), "the resume ends what the killed run had left"
     assert "had left running" in resumed.err
+    assert "$ echo three" in resumed.out, "the call that was cut off is shown"
 
 
 @pytest.mark.spec("CLI-16")

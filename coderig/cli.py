@@ -54,7 +54,9 @@ def _options(
 @app.command("run")
 def run_command(
     task: Annotated[str, typer.Argument(metavar="TASK", help="What the agent is to do; - reads stdin.")],
-    model: Annotated[str, typer.Option("--model", metavar="MODEL", help="Who does it.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="MODEL", help="openai:NAME, anthropic:NAME or script:FILE.")
+    ],
     place: _Place = "local",
     policy: Annotated[
         Path | None, typer.Option("--policy", metavar="FILE", help="Rules for commands and paths (TOML).")
@@ -180,7 +182,9 @@ def doctor(json_lines: _Json = False) -> None:
 
 @app.command()
 def demo(
-    place: _Place = "local",
+    place: Annotated[
+        str, typer.Option("--place", metavar="PLACE", help="Where; a directory is made for it there.")
+    ] = "local",
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="A real model instead of the script.")
     ] = None,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
 from pathlib import Path
 
 import pytest
-from coderig_kit import ROOT, Cli, call, command
+from coderig_kit import ROOT, Cli, command
 from typer.testing import CliRunner
 from wire_server import Call, Reply, WireServer
 
 from coderig.cli import app
 from coderig.doctor import own_version
+from coderig.terminal_io import Stream
+from coderig.view import TextView
+from runtime import ToolProgress, ToolStarted
 
 
 @pytest.mark.spec("CLI-50")
@@ -162,8 +167,6 @@ def test_a_run_works_against_a_server_that_speaks_the_wire(cli: Cli, provider: s
 
 @pytest.mark.spec("CLI-58")
 def test_ctrl_c_ends_a_model_call_too(cli: Cli) -> None:
-    import signal
-
     gate = threading.Event()
     with WireServer([Reply(text="late", gate=gate)]) as server:
         arguments = ["--model", "openai:any", "--base-url", server.openai_url]
@@ -177,16 +180,16 @@ def test_ctrl_c_ends_a_model_call_too(cli: Cli) -> None:
 
 
 @pytest.mark.spec("CLI-59")
-def test_calls_that_run_at_once_are_told_apart(cli: Cli) -> None:
-    both = {
-        "calls": [
-            call("exec_command", "left", cmd="echo l1; until [ -e r ]; do sleep 0.02; done; echo l2"),
-            call("exec_command", "right", cmd="echo r1; touch r"),
-        ]
-    }
-    done = cli.run("run", "x", "--model", cli.script([both, "Done."]), "--yes")
-    assert done.code == 0
-    assert "  [left]\n  l2\n" in done.out
+def test_calls_that_run_at_once_are_told_apart(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as file:
+        stream = Stream(file.fileno())
+        view = TextView(stream, stream)
+        for call_id in ("left", "right"):
+            view.event(ToolStarted(call_id, "exec_command", json.dumps({"cmd": f"say {call_id}"})))
+        for call_id, text in (("right", "r1"), ("left", "l1"), ("left", "l2"), ("right", "r2")):
+            view.event(ToolProgress(call_id, "exec_command", f"{text}\n"))
+    shown = (tmp_path / "out").read_text().splitlines()
+    assert shown == ["$ say left", "$ say right", "  r1", "  [left]", "  l1", "  l2", "  [right]", "  r2"]
 
 
 def test_the_console_script_is_the_same_program() -> None:

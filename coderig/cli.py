@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from coderig.guard import guarded
-from coderig.signals import USAGE, raise_on_signals
+from coderig.guard import complain, guarded
+from coderig.signals import FAILED, USAGE, Interrupted, raise_on_signals
 from coderig.terminal_io import flush_standard_streams, hold_standard_streams
 
 app = typer.Typer(
@@ -214,6 +214,11 @@ def main() -> int:
         code = 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else USAGE if ending.code else 0
+    except Interrupted as stop:
+        code = stop.exit_code
+    except OSError as error:
+        complain(f"cannot write the output: {error.strerror or error}")
+        code = FAILED
     if not flush_standard_streams() and code == 0:
         code = 1
     return code

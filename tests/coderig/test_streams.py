@@ -89,6 +89,15 @@ def test_a_reader_that_leaves_stops_the_run_and_its_command(cli: Cli) -> None:
     assert "Traceback" not in words
 
 
+@pytest.mark.spec("CLI-53")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor"], ["run", "--help"]])
+def test_a_full_disk_is_told_whatever_is_written(cli: Cli, arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = cli.run(*arguments, stdout=full)
+    assert done.code == 1
+    assert "No space left" in done.err
+
+
 @pytest.mark.spec("CLI-54")
 @pytest.mark.parametrize(
     "env",

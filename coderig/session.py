@@ -105,6 +105,14 @@ class Session:
             return self._interrupted(128 + signal.SIGINT, None)
         except OutputGone as gone:
             return self._interrupted(FAILED, None, f"{gone}; the run was stopped")
+        except SandboxError as error:
+            return Ending(
+                status="failed",
+                exit_code=FAILED,
+                code="place_failed",
+                message=f"{self.meta.place}: {error}",
+                resume=self._command,
+            )
 
     def _resume(self, say: str | None, max_turns: int | None) -> Ending:
         torn = self.store.torn(self.meta.id)

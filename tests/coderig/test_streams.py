@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from coderig_kit import ROOT, Cli, command
+from services.docker_service import DockerService
 from typer.testing import CliRunner
 from wire_server import Call, Reply, WireServer
 
@@ -60,6 +61,21 @@ def test_a_failure_is_told_in_the_last_json_line_and_in_the_exit_code(cli: Cli) 
     assert done.lines[-1]["error"]["code"] == "model_error"
     wrong = cli.run("run", "x", "--model", "nonsense", "--json")
     assert (wrong.code, wrong.out) == (2, "")
+
+
+@pytest.mark.spec("CLI-60")
+@pytest.mark.docker
+def test_a_place_that_fails_ends_the_run_with_1_and_it_goes_on_when_the_place_is_back(
+    cli: Cli, docker_daemon: DockerService
+) -> None:
+    place = f"docker://{docker_daemon.busybox_image}"
+    arguments = ["run", "x", "--place", place, "--model", cli.script([command("echo out"), "Done."]), "--yes"]
+    done = cli.run(*arguments, "--json", env={"DOCKER_HOST": "unix:///nowhere.sock"})
+    assert done.code == 1
+    (end,) = done.lines
+    assert (end["status"], end["exit_code"], end["error"]["code"]) == ("failed", 1, "place_failed")
+    assert "nowhere.sock" in end["error"]["message"]
+    assert cli.run("resume", "last", "--yes", env={"DOCKER_HOST": docker_daemon.url}).code == 0
 
 
 @pytest.mark.spec("CLI-53")

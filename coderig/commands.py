@@ -19,7 +19,7 @@ from coderig.session import Decisions, Session, model_of, place_of, policy_of
 from coderig.signals import OK
 from coderig.store import RunMeta, Store, home, new_id, now_s
 from coderig.terminal_io import OutputGone, Stream, console
-from coderig.view import Ending, TextView, View
+from coderig.view import Ending, TextView, View, short_place
 from codetools.render import clean
 from sandbox import SandboxError
 
@@ -79,7 +79,7 @@ def forget_run(run_id: str) -> int:
         try:
             place_of(meta).remove()
         except (PlaceError, SandboxError) as error:
-            complain(f"what the run left in {clean(meta.place)} could not be removed: {error}")
+            complain(f"what the run left in {short_place(clean(meta.place))} could not be removed: {error}")
         store.forget(meta.id)
     return OK
 
@@ -96,7 +96,7 @@ def list_runs(json_lines: bool) -> int:
             continue
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(meta.created_s))
         task = " ".join(clean(meta.task).split())
-        out.write(f"{meta.id}  {when}  {summary.status:<11}  {clean(meta.place)}  {task[:60]}\n")
+        out.write(f"{meta.id}  {when}  {summary.status:<11}  {short_place(clean(meta.place))}  {task[:60]}\n")
     return OK
 
 

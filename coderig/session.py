@@ -17,7 +17,7 @@ from coderig.place import DockerPlace, Place, parse_place
 from coderig.signals import APPROVAL_NEEDED, FAILED, OK, SIGNALS, Interrupted, raise_on_signals
 from coderig.store import RunMeta, Store
 from coderig.terminal_io import OutputGone
-from coderig.view import Ending, View
+from coderig.view import Ending, View, short_place
 from codetools import Policy, PolicyError
 from runtime import (
     Agent,
@@ -110,7 +110,7 @@ class Session:
                 status="failed",
                 exit_code=FAILED,
                 code="place_failed",
-                message=f"{self.meta.place}: {error}",
+                message=f"{short_place(self.meta.place)}: {error}",
                 resume=self._command,
             )
 
@@ -165,7 +165,7 @@ class Session:
             try:
                 place.remove()
             except SandboxError as error:
-                self.remark(f"could not clean up {place.text}: {error}")
+                self.remark(f"could not clean up {short_place(place.text)}: {error}")
 
     def _drive(
         self, agent: Agent, model: Model, options: RunOptions, state: RunState | None, say: str | None

@@ -86,7 +86,7 @@ class TextView:
             if item.kind == ItemKind.TOOL_CALL:
                 self._made[item.call_id] = item.call.arguments
         word = "begins" if state is None else "goes on"
-        self._say(f"run {meta.id} {word} in {meta.place} with {meta.model}", "dim")
+        self._say(f"run {meta.id} {word} in {short_place(meta.place)} with {meta.model}", "dim")
 
     def event(self, event: RunEvent) -> None:
         """See View."""
@@ -152,6 +152,11 @@ class TextView:
             _show_lines(self._out, item.output, "yellow")
         elif summary:
             self._say(f"  {label}{summary}", "dim")
+
+
+def short_place(text: str) -> str:
+    """The name of a place without its options, for people."""
+    return text if text.startswith("local") else text.partition("?")[0]
 
 
 def _show_call(screen: Console, name: str, arguments: str) -> None:

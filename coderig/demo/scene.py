@@ -74,7 +74,7 @@ class Demo:
         Raises DemoError, PlaceError, StoreError, UserError, SandboxError."""
         run_id = new_id()
         named = parse_place(self.place)
-        self._say(f"{_opening(self.model)} It sets itself up in {self.place} for the run {run_id}.", "dim")
+        self._say(f"{_opening(self.model)} This is the run {run_id}.", "dim")
         place = named.for_run(run_id)
         try:
             placed = self._prepare(named, place, run_id)
@@ -135,7 +135,7 @@ class Demo:
             tests = sandbox.exec(_TESTS, cwd=directory, timeout_s=_TEST_TIMEOUT_S)
             if tests.exit_code == 0:
                 raise DemoError("the project's tests pass already; they should fail before the repair")
-        self._say(f"A small project is in {directory} of {named.text}. Its tests fail.\n", "dim")
+        self._say(f"A small project is in {directory} of {sandbox.name}. Its tests fail.\n", "dim")
         return named.at(directory)
 
     # -- after ------------------------------------------------------------------------------------

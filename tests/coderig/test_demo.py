@@ -120,7 +120,7 @@ def test_an_image_without_python_is_told_so(cli: Cli, docker_daemon: DockerServi
     done = cli.run("demo", "--place", f"docker://{docker_daemon.busybox_image}", env=env)
     assert done.code == 1
     assert "no python3" in done.err
-    assert containers(docker_daemon, re.findall("for the run ([0-9a-f]{8})", done.out)[0]) == []
+    assert containers(docker_daemon, re.findall("This is the run ([0-9a-f]{8})", done.out)[0]) == []
 
 
 @pytest.mark.spec("CLI-106")

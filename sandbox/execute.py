@@ -234,7 +234,7 @@ class _Call:
 
     def _wait(self, deadline: Deadline) -> int | None:
         """The streams are closed; the program may go on, or its status be a moment behind."""
-        pause_s = 0.0005
+        pause_s = 0.00005
         while (status := self.process.poll()) is None:
             if deadline.cancelled or deadline.passed:
                 return None

@@ -83,7 +83,7 @@ if [ "$links" -gt 1 ]; then
   cat -- "$s" >"$t" || exit 1
   exit 0
 fi
-if [ ! -e "$s" ] && ! : 2>/dev/null >"$s"; then [ -w "$d" ] || exit {_DENIED}; exit 1; fi
+if [ ! -e "$s" ] && ! ( : >"$s" ) 2>/dev/null; then [ -w "$d" ] || exit {_DENIED}; exit 1; fi
 cat >"$s" || exit 1
 mv -f -- "$s" "$t" 2>/dev/null || cat -- "$s" >"$t" || exit 1
 """
@@ -126,7 +126,8 @@ if [ -d "$2" ] && [ ! -h "$2" ]; then exit {_DIRECTORY}; fi
 d=$(dirname -- "$2"; printf x); d=${{d%?}}; d=${{d%"
 "}}
 parents "$d"
-mv -f -- "$1" "$2" || {{ [ -w "$d" ] || exit {_DENIED}; exit 1; }}
+[ "$1" -ef "$2" ] && [ ! -h "$1" ] && [ ! -h "$2" ] && exit 0
+mv -fT -- "$1" "$2" || {{ [ -w "$d" ] || exit {_DENIED}; exit 1; }}
 """
 _MAKE_DIRS = 'parents "$1"'
 
@@ -146,9 +147,11 @@ class Files:
         return data
 
     def write(self, path: str, data: bytes) -> None:
+        _check_file_name("write", path)
         self._call("write", _WRITE, path, _stage_name(), stdin=data)
 
     def create(self, path: str, data: bytes) -> None:
+        _check_file_name("create", path)
         self._call("create", _CREATE, path, _stage_name(), stdin=data)
 
     def list(self, path: str) -> list[FileEntry]:
@@ -207,6 +210,12 @@ def _argument(operation: str, path: str) -> str:
     if not path or "\0" in path:
         raise FileError(operation, path or "''", "an empty path, or one with a NUL character")
     return f"./{path}" if path.startswith("-") else path
+
+
+def _check_file_name(operation: str, path: str) -> None:
+    """A path that can only be a directory is refused before its parents are made."""
+    if path.rsplit("/", 1)[-1] in ("", ".", "..") and path:
+        raise NotAFile(operation, path, "names a directory")
 
 
 def _stage_name() -> str:

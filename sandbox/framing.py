@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox.shell import check_text, encode, quote
 
 _OSC = b"\x1b]8671;"
 _BEL = b"\x07"
-_PROGRAM_UNSET = "\\builtin unset PROMPT_COMMAND; "
+# An interrupt may catch bash before it has undone the redirection of its own input; it would then read
+# the end of /dev/null as the end of its commands. Run at the next prompt, before it reads; unset by the
+# end mark, so after an interrupt only.
+_PROGRAM_HEAL = "PROMPT_COMMAND='\\builtin exec </dev/tty'; "
 _PROGRAM_EVAL = '\\builtin eval "$cr_c" <'
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 
@@ -48,16 +51,23 @@ class Mark:
     """What the end mark of a command says of the shell.
 
     flags       the shell's option letters when the command ended
-    debug_trap  bash only: the command that sets the DEBUG trap again, or ""
-    err_trap    bash only: whether an ERR trap is set
+                R, D, E are the frame's own (see Frame.setup)
     """
 
     status: int
     flags: str
     cwd: str
     cwd_exists: bool
-    debug_trap: str
-    err_trap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What has to be done at the end of a command, before its mark."""
+
+    sane: bool = False
+    traps: bool = False
+    caught: bool = False
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,43 +85,35 @@ class Frame:
 
     def setup(self, cwd: str | None) -> bytes:
         """The first line: no history, no prompts, the functions of the frame, the working directory."""
+        own, name = self._own, self.name
         if self.kind == "bash":
-            # 'R' among the flags: the caller made PROMPT_COMMAND readonly, so it carries no command any more.
-            head, flags = "local r=; builtin unset PROMPT_COMMAND || r=R; ", "$-$r"
-            exists, trap, option = (
-                "[[ -d ${PWD-} ]]",
-                "builtin trap -p DEBUG >&9; builtin trap - DEBUG; ",
-                "t",
-            )
+            # 'R': a readonly PROMPT_COMMAND carries no command any more, and a readonly TMOUT would end one
+            # that runs from it. 'D' and 'E': a DEBUG or an ERR trap is kept in the frame's variables.
+            head = f"local r=; {own}unset PROMPT_COMMAND || r=R; {own}unset TMOUT || r=R; "
+            flags, exists, option = f"$-$r${{{name}_t:+D}}${{{name}_r:+E}}", "[[ -d ${PWD-} ]]", "t"
+            names = " ".join(f"{name}{suffix}" for suffix in ("", "_s"))
             # Aliases are a matter for the caller's own commands, as in a script: off until asked for.
-            names = " ".join(f"{self.name}{suffix}" for suffix in ("", "_e", "_s"))
             options = (
-                f"declare -ft {self.name} {self.name}_e; readonly -f {names}; {self._program()}"
-                "shopt -u expand_aliases; set +o history +H; history -c; "
+                f"declare -ft {name}; readonly -f {names}; {self._program()}shopt -u expand_aliases; "
+                "set -o ignoreeof; set +o history +H; history -c; "
             )
         else:
-            head, flags, exists, trap, option, options = "", "$-", '[ -d "${PWD-}" ]', "", "", ""
-        own = self._own
-        # Every output of these functions goes to descriptor 9; whatever a trap of the caller's prints
-        # while they run goes where the frame sends standard output: nowhere. The fields that may hold
-        # anything (a directory's name, a trap) are parted by the nonce, which nothing can know before.
-        x = f"{self.name}_x"
-        fields = f'"$2" "$1" "{flags}" "${x}" "$2" "${{PWD-}}" "$2"'
-        report = (
-            f"{self.name}() {{ {head}{x}=0; if {exists}; then {x}=1; fi; "
-            f"{own}printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s;' {fields} >&9; {trap}"
-            f"{own}printf ';%s;' \"$2\" >&9; }}"
-        )
+            head, flags, exists, option, options = "", "$-", '[ -d "${PWD-}" ]', "", "set -I; "
+        # One write for the whole mark, or the output of a background job could stand inside it. What may
+        # hold anything (the directory's name) stands between nonces, which nothing can know before.
         # TMOUT would end an interactive shell while a command runs, `set -t` after the next line.
-        finish = (
-            f"{self.name}_e() {{ {own}printf ';%s\\007' \"$1\" >&9; {own}set +xv{option}; {own}jobs; "
-            f"{own}unset TMOUT {x}; {self._prompts()}; }}"
+        fields = f'"$2" "$1" "{flags}" "${name}_x" "$2" "${{PWD-}}" "$2"'
+        report = (
+            f"{name}() {{ {head}{name}_x=0; if {exists}; then {name}_x=1; fi; "
+            f"{own}printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s\\007' {fields} >&9; "
+            f"{own}set +xv{option}; {own}jobs; {own}unset {name}_x; {self._prompts()}; }}"
         )
-        keep = f'{self.name}_s() {{ return "$1"; }}'
-        # An interactive shell ignores SIGTERM; a named shell ends by it as a script would.
-        quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT"
+        keep = f'{name}_s() {{ return "$1"; }}'
+        # An interactive shell ignores SIGTERM; a named shell ends by it as a script would. The prompts came
+        # in through the environment: unset, they are no longer exported.
+        quiet = "trap 'exit 143' TERM; unset MAILCHECK TMOUT PS1 PS2 ENV"
         enter = f"cd -- {quote(cwd)}; " if cwd else ""
-        return encode(f" {report}; {finish}; {keep}; {options}{self._prompts()}; {quiet}; {enter}:\n")
+        return encode(f" {report}; {keep}; {options}{quiet}; {self._prompts()}; {enter}:\n")
 
     @property
     def _own(self) -> str:
@@ -120,10 +122,10 @@ class Frame:
 
     def _program(self) -> str:
         """bash only: the pieces of a command's program that never change, so that they need not be typed."""
-        start, end = self._start_text("@"), self._end_text("@", sane=False)
+        start, end = self._start_text("@"), self._end_text("@", _End())
         first, second = start.split("@")
-        third, fourth, fifth = end.split("@")
-        pieces = (f"{_PROGRAM_UNSET}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth, fifth)
+        third, fourth = end.split("@")
+        pieces = (f"{_PROGRAM_HEAL}{first}", f"{second}; {_PROGRAM_EVAL}", f"; {third}", fourth)
         words = " ".join(f"{self.name}_{n}={quote(piece)}" for n, piece in enumerate(pieces, 1))
         return f"readonly {words}; "
 
@@ -133,45 +135,49 @@ class Frame:
     def _prompts(self) -> str:
         return f"PS1={quote(self.prompt.decode())} PS2="
 
-    def command(self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool) -> bytes:
+    def command(
+        self, text: str, *, nonce: str, before: Mark | None, stdin_tty: bool, sane: bool, traps: bool
+    ) -> bytes:
         """The bytes to type for one command.
 
         before     the last mark of this shell: options that were taken off are put back
         stdin_tty  the command's input is the terminal; else /dev/null
-        sane       put the terminal's modes right when it has ended (see `probe`)
+        sane       put the terminal right when it has ended (see `probe`)
+        traps      the shell may have a DEBUG or ERR trap, or get one: put them by afterwards
         """
         check_text("the command", text)
         source = "/dev/tty" if stdin_tty else "/dev/null"
         if self.kind == "bash":
-            return self._bash_command(text, nonce, before, source, sane)
+            return self._bash_command(text, nonce, before, source, _End(sane=sane, traps=traps))
         body = f"{self._restore(before, text, ':')}\n{text}"
         controls = sorted(set(re.findall(r"[\x01-\x08\x0b-\x1f\x7f]", body)))
         names = "".join(f"cr_{ord(c):03o}=\"$(printf '\\{ord(c):03o}')\"; " for c in controls)
         head = encode(f" {names}{self._start_text(nonce)}; \\command eval ")
-        return head + self._typed(body, len(head)) + encode(f" <{source}; {self._end_text(nonce, sane)}\n")
+        end = self._end_text(nonce, _End(sane=sane))
+        return head + self._typed(body, len(head)) + encode(f" <{source}; {end}\n")
 
-    def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, sane: bool) -> bytes:
-        start, end = self._start_text(nonce), self._end_text(nonce, sane)
-        if _may_be_unfinished_substitution(text) or (before is not None and "R" in before.flags):
+    def _bash_command(self, text: str, nonce: str, before: Mark | None, source: str, end: _End) -> bytes:
+        start = self._start_text(nonce)
+        readonly = before is not None and "R" in before.flags
+        if readonly or _may_be_unfinished_substitution(text):
             # An interactive `eval` gives 1 for a syntax error where a script gives 2.
             check = 'case $cr_s in 1) bash -n <<<"$cr_c" || cr_s=2;; esac; \\builtin unset cr_c; '
-            end = self._end_text(nonce, sane, check)
+            heal = "" if readonly else _PROGRAM_HEAL
+            program = (
+                f"{heal}{start}; {_PROGRAM_EVAL}{source}; {self._end_text(nonce, replace(end, check=check))}"
+            )
             body = f"{self._restore(before, text, ':')}\n{text}"
-            return b" cr_c=" + self._typed(body) + encode(f"; {start}; {_PROGRAM_EVAL}{source}; {end}\n")
+            return b" cr_c=" + self._typed(body) + encode(f"; {program}\n")
         body = self._restore(before, text, "\\builtin unset cr_c") + f"\n{text}"
-        caught = _may_trap_errors(text, before)
-        if caught:
+        if end.traps and _takes_another_line(text):
             # The ERR trap has seen the failing command; it must not see the frame's `eval` fail as well.
             body += "\n{ cr_s=$?; } >/dev/null 2>&1"
-            end = self._end_text(nonce, sane, caught=True)
+            end = replace(end, caught=True)
         typed = b" cr_c=" + self._typed(body)
-        if sane or caught:
-            program = f"{_PROGRAM_UNSET}{start}; {_PROGRAM_EVAL}{source}; {end}"
+        if end != _End():
+            program = f"{_PROGRAM_HEAL}{start}; {_PROGRAM_EVAL}{source}; {self._end_text(nonce, end)}"
             return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
-        parts = (
-            f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}'
-            f'"${self.name}_4"{nonce}"${self.name}_5"'
-        )
+        parts = f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}"${self.name}_4"'
         return typed + encode(f" PROMPT_COMMAND={parts}\n")
 
     def probe(self, nonce: str, sane: bool) -> bytes:
@@ -179,18 +185,22 @@ class Frame:
 
         sane  the command may have changed the terminal's modes: put them right. An echo would be
               taken out, but busybox ash with echo on edits lines itself, and raw modes lose Ctrl-C.
+              Input that nobody read is dropped: the shell would take it for commands.
         """
-        return encode(f" {self._end_text(nonce, sane)}\n")
+        return encode(f" {self._end_text(nonce, _End(sane=sane))}\n")
 
-    def _end_text(self, nonce: str, sane: bool, check: str = "", caught: bool = False) -> str:
-        """The shell text that prints the end mark. caught: the status is in cr_s already."""
-        fix = "stty sane -echo -onlcr </dev/tty; " if sane else ""
-        status, after = ("$?", "") if not (fix or check or caught) else ("$cr_s", f"; {self._own}unset cr_s")
-        before = "" if status == "$?" else f"cr_s={'${cr_s-$?}' if caught else '$?'}; {check}{fix}"
-        # Asked outside of a function, which does not inherit the ERR trap.
-        trap = "\\builtin trap -p ERR >&9; " if self.kind == "bash" else ""
-        report = f'{self.name} "{status}" {nonce}; {trap}{self.name}_e {nonce}'
-        return f"{{ {before}{report}{after}; }} >/dev/null 2>&1 9>/dev/tty"
+    def _end_text(self, nonce: str, end: _End) -> str:
+        """The shell text that prints the end mark."""
+        if end == _End():
+            return f'{{ {self.name} "$?" {nonce}; }} >/dev/null 2>&1 9>/dev/tty'
+        before = f"cr_s={'${cr_s-$?}' if end.caught else '$?'}; {end.check}"
+        if end.traps and self.kind == "bash":
+            debug, errors = (f"$({self._own}trap -p {trap})" for trap in ("DEBUG", "ERR"))
+            before += f"{self.name}_t={debug}; {self.name}_r={errors}; {self._own}trap - DEBUG; "
+        if end.sane:
+            drop = "stty -icanon min 0 time 0 </dev/tty; cat </dev/tty; "
+            before += f"{drop}stty sane -echo -onlcr </dev/tty; "
+        return f'{{ {before}{self.name} "$cr_s" {nonce}; {self._own}unset cr_s; }} >/dev/null 2>&1 9>/dev/tty'
 
     def _restore(self, before: Mark | None, text: str, first: str) -> str:
         words = [first]
@@ -198,11 +208,11 @@ class Frame:
             flags = "".join(letter for letter in "xv" if letter in before.flags)
             if flags:
                 words.append(f"{self._own}set -{flags}")
-            if before.debug_trap:
-                words.append(before.debug_trap)
+            if "D" in before.flags:
+                words.append(f'{self._own}eval "${self.name}_t"')
             if before.status and "e" not in before.flags and ("$?" in text or "${?" in text):
                 words.append(f"{self.name}_s {before.status}")
-        return "{ " + "; ".join(words) + "; } >/dev/null 2>&1"
+        return words[0] if len(words) == 1 else "{ " + "; ".join(words) + "; } >/dev/null 2>&1"
 
     def _typed(self, text: str, used: int = 0) -> bytes:
         """Text as one word that survives a terminal: no control byte is typed, no line is too long.
@@ -242,10 +252,14 @@ def _units(piece: str) -> Iterable[bytes]:
         yield b"'" + cut.replace(b"'", b"'\\''") + b"'"
 
 
-def _may_trap_errors(text: str, before: Mark | None) -> bool:
-    """Whether an ERR trap is set, or will be by this text; not if a line after the text might be eaten."""
-    is_set = (before is not None and before.err_trap) or ("trap" in text and "ERR" in text)
-    return is_set and "<<" not in text and not text.rstrip().endswith("\\")
+def may_set_traps(text: str) -> bool:
+    """Whether a command may set a DEBUG or ERR trap; looking costs two processes, so not after each one."""
+    return re.search(r"\btrap\b|DEBUG|\bsource\b|(^|[\s;&|(])\.\s", text) is not None
+
+
+def _takes_another_line(text: str) -> bool:
+    """Whether a line after the text is surely a command of its own."""
+    return "<<" not in text and not text.rstrip().endswith("\\")
 
 
 def _may_be_unfinished_substitution(text: str) -> bool:
@@ -361,13 +375,11 @@ def strip_marks(data: bytes, prompt: bytes) -> bytes:
 
 
 def _parse_mark(body: bytes, nonce: str) -> Mark:
-    head, cwd, debug, errors = body.split(f";{nonce};".encode(), 3)
+    head, _, cwd = body.partition(f";{nonce};".encode())
     status, flags, exists = head.split(b";")
     return Mark(
         status=int(status),
         flags=flags.decode(),
         cwd=cwd.decode("utf-8", "surrogateescape"),
         cwd_exists=exists == b"1",
-        debug_trap=debug.decode("utf-8", "surrogateescape").strip(),
-        err_trap=bool(errors.strip()),
     )

@@ -80,6 +80,7 @@ def launch_line(
 ) -> bytes:
     """The line that makes a launcher run a command. Raises RequestError for what cannot be carried."""
     check_env(env)
+    check_text("the working directory", cwd or "")
     if isinstance(command, str):
         check_text("the command", command)
         body = command

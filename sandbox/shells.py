@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,7 +13,7 @@ from typing import Literal
 from sandbox.backend import Backend
 from sandbox.errors import BackendError, Closed, NotFound, RequestError
 from sandbox.execute import checked_timeout
-from sandbox.terminal import Terminal
+from sandbox.terminal import NotBegun, Terminal
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_TIMEOUT_S,
@@ -76,18 +77,26 @@ class Shell:
 
         Raises RequestError if a command that was left running still runs, Closed after `close`."""
         timeout = checked_timeout(timeout_s)
+        limit = limit_bytes if limit_bytes > 0 else DEFAULT_LIMIT_BYTES
         with self._using():
-            terminal, notice = self._ready()
-            with self._forgetting_the_dead(terminal):
-                result = terminal.run(
-                    command,
-                    deadline=Deadline.after(timeout, cancel),
-                    limit_bytes=limit_bytes if limit_bytes > 0 else DEFAULT_LIMIT_BYTES,
-                    stdin_tty=stdin_tty,
-                    on_output=on_output,
-                    yield_s=yield_s,
-                )
-            return self._note(result, notice)
+            for attempt in (1, 2):
+                terminal, notice = self._ready()
+                try:
+                    with self._forgetting_the_dead(terminal):
+                        result = terminal.run(
+                            command,
+                            deadline=Deadline.after(timeout, cancel),
+                            limit_bytes=limit,
+                            stdin_tty=stdin_tty,
+                            on_output=on_output,
+                            yield_s=yield_s,
+                        )
+                    return self._note(result, notice)
+                except NotBegun as error:
+                    # Nothing ran: a new shell may run it.
+                    if attempt == 2 or self._closed:
+                        raise BackendError(f"shell {self.name!r}: {error}; the command was not run") from None
+            raise AssertionError("unreachable")
 
     def poll(self, timeout_s: float = 0.0, cancel: threading.Event | None = None) -> ShellResult:
         """Wait up to timeout_s for a command that was left running; its new output, or its end."""
@@ -153,7 +162,7 @@ class Shell:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, BackendError) or not terminal.is_alive:
+            if isinstance(error, BackendError | NotBegun) or not terminal.is_alive:
                 self._terminal = None
                 self._lost = f"the shell was lost before ({error})"
                 terminal.close()
@@ -236,8 +245,9 @@ class ShellPool:
         with self._lock:
             self._closed = True
             shells, self._shells = list(self._shells.values()), {}
-        for found in shells:
-            found.close()
+        # At once: one that obeys no signal takes seconds.
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            list(pool.map(Shell.close, shells))
 
     def _make_room(self) -> None:
         if len(self._shells) < MAX_SHELLS:

@@ -138,6 +138,15 @@ def end_tree(
         sweep.close()
 
 
+def front_processes(backend: Backend, pid: int) -> tuple[Survivor, ...]:
+    """What runs in the foreground of the terminal whose shell is pid; empty: the shell is at its prompt."""
+    sweep = _Sweep(backend, pid, "", True, lambda _: None)
+    try:
+        return sweep.signal("0")
+    finally:
+        sweep.close()
+
+
 class _Sweep:
     """A sweep program beside the tree, driven over its input."""
 

@@ -17,7 +17,7 @@ from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError, Cancelled, Closed
 from sandbox.output import Keeper
 from sandbox.shell import check_env
-from sandbox.sweep import end_tree
+from sandbox.sweep import end_tree, front_processes
 from sandbox.values import (
     GRACE_S,
     START_TIMEOUT_S,
@@ -37,6 +37,10 @@ _PROBE_AFTER_S = 0.3
 _SCREEN_BYTES = 256 * 1024
 
 
+class NotBegun(Exception):
+    """The shell was gone or stuck before the command began; nothing ran, so it may be run elsewhere."""
+
+
 @dataclass
 class _Running:
     """The command that a shell is running."""
@@ -48,6 +52,7 @@ class _Running:
     on_output: OnOutput | None
     began_s: float
     sane: bool
+    interrupted: bool = False
     probed: bool = False
     shown: bytes = b""
     """Output that earlier results gave out already; kept for the screen."""
@@ -67,6 +72,8 @@ class Terminal:
             SpawnRequest(argv=framing.shell_argv(token), env={**TERMINAL_ENV, **env}, pty=self.size)
         )
         self._before: framing.Mark | None = None
+        self._traps = False
+        self._typed_ahead = False
         self._pending = b""
         self._running: _Running | None = None
         self.last_output = b""
@@ -128,7 +135,13 @@ class Terminal:
         nonce = secrets.token_hex(8)
         # Only a command that uses the terminal itself changes its modes; putting them right costs a process.
         sane = stdin_tty or "tty" in command
-        typed = self._frame.command(command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane)
+        self._traps = self._traps or framing.may_set_traps(command)
+        typed = self._frame.command(
+            command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane, traps=self._traps
+        )
+        if self._typed_ahead:
+            # What was typed after the last program had ended, and is no whole line: Ctrl-U takes it back.
+            typed, self._typed_ahead = b"\x15" + typed, False
         reader = framing.MarkReader(self._frame, nonce, typed)
         self._running = _Running(
             command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic(), sane
@@ -156,15 +169,18 @@ class Terminal:
     def _begin(self, typed: bytes) -> ShellResult | None:
         """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
         assert self._running is not None
+        reader = self._running.reader
         self._feed(b"")
         self._type(typed)
         deadline = Deadline.after(START_TIMEOUT_S + len(typed) / 50_000)
-        while not self._running.reader.started and self._running.reader.mark is None:
+        while not reader.started and reader.mark is None:
             ended = self._pump(min(_WAIT_S, deadline.remaining_s()))
+            if ended is None and deadline.passed:
+                ended = self._abandon("the shell took no command any more and was closed")
+            if ended is not None and not reader.started:
+                raise NotBegun(ended.notice)
             if ended is not None:
                 return ended
-            if deadline.passed:
-                return self._abandon("the shell took no command any more and was closed")
         return None
 
     def wait(self, deadline: Deadline, yield_s: float | None = None) -> ShellResult:
@@ -197,14 +213,26 @@ class Terminal:
                 return ended
 
     def write(self, data: bytes, timeout_s: float = 5.0) -> int:
-        """Type bytes as a person would; returns how many the terminal took."""
+        """Type bytes as a person would; returns how many the terminal took.
+
+        0 if the command has ended by now: the shell would take them for commands."""
+        self._feed(self._process.read(0).stdout)
+        if self._has_mark:
+            return 0
+        self._typed_ahead = True
+        if b"\x03" in data:
+            self._expect_prompt()
         return self._type(data, timeout_s)
 
     def interrupt(self) -> None:
         """Ctrl-C. If the command obeys, the next wait or poll reports its end."""
+        self._expect_prompt()
         self._type(b"\x03")
-        if self._running is not None:
-            self._running.probed = False
+
+    def _expect_prompt(self) -> None:
+        running = self._running
+        if running is not None:
+            running.interrupted, running.probed, running.reader.prompted = True, False, False
 
     def resize(self, size: PtySize) -> None:
         """Change the terminal's size."""
@@ -268,10 +296,18 @@ class Terminal:
             running.keeper.feed(out)
             if running.on_output is not None:
                 running.on_output("stdout", out)
-        if running.reader.prompted and running.reader.mark is None and not running.probed:
-            # The shell dropped the rest of the command's line (Ctrl-C): ask for the mark again.
-            running.probed = True
+        reader = running.reader
+        if reader.prompted and reader.mark is None and running.interrupted and not running.probed:
+            # A prompt before the mark: the shell dropped the rest of the command's line. Only after an
+            # interrupt of ours, or a program that prints our prompt could read the probe.
+            self._probe(running)
+
+    def _probe(self, running: _Running) -> None:
+        """Ask for the mark, if the shell is at its prompt: a program that reads there must not see it."""
+        running.probed = True
+        if not front_processes(self._backend, self._pid):
             self._type(self._frame.probe(running.nonce, running.sane))
+        running.reader.prompted = False
 
     def _pump(self, timeout_s: float) -> ShellResult | None:
         """Read once. A result only if the shell itself has ended."""
@@ -368,9 +404,8 @@ class Terminal:
                 return False
             running = self._running
             if running is not None and probe.passed and not running.probed:
-                # A prompt that the command changed gives no hint; asking once more does no harm.
-                running.probed = True
-                self._type(self._frame.probe(running.nonce, running.sane))
+                # A prompt that the command changed gives no hint.
+                self._probe(running)
         return self._has_mark
 
     def _take_running(self) -> _Running:

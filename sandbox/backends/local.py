@@ -16,7 +16,7 @@ import ptyprocess
 from sandbox.errors import BackendError
 from sandbox.values import Chunk, PtySize, SpawnRequest
 
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
 # Names that a program needs to work at all; secrets of the host are not among them.
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "TMPDIR")
 

@@ -296,6 +296,8 @@ def test_a_timeout_of_zero_or_less_is_the_default(timeout: int) -> None:
 def test_a_command_that_no_shell_can_carry_is_refused(place: Place, command: str | list[str]) -> None:
     with pytest.raises(RequestError):
         place.box.exec(command)
+    with pytest.raises(RequestError):
+        place.box.exec("true", cwd="a\0b")
 
 
 @pytest.mark.spec("XE-27")

@@ -196,6 +196,29 @@ def test_a_rename_makes_parents_and_replaces_a_file(place: Place) -> None:
     assert [e.name for e in place.box.list_dir(base)] == ["x"]
 
 
+@pytest.mark.spec("FI-17")
+def test_a_path_that_can_only_be_a_directory_is_refused_before_anything_is_made(place: Place) -> None:
+    base = place.fresh()
+    for path in ("tail/", "new/.", "new/.."):
+        with pytest.raises(NotAFile):
+            place.box.write_file(f"{base}/{path}", b"x")
+        with pytest.raises(NotAFile):
+            place.box.create_exclusive(f"{base}/{path}", b"x")
+    assert place.box.list_dir(base) == []
+
+
+@pytest.mark.spec("FI-12")
+def test_a_rename_onto_a_link_replaces_the_link(place: Place) -> None:
+    base = place.fresh()
+    place.box.exec("mkdir sub; ln -s sub link; echo 1 >f; echo 2 >same", cwd=base)
+    place.box.rename(f"{base}/same", f"{base}/same")
+    assert place.box.read_file(f"{base}/same") == b"2\n"
+    place.box.exec(f"ln -s sub/nothing {base}/dangling")
+    place.box.rename(f"{base}/f", f"{base}/dangling")
+    assert place.box.read_file(f"{base}/dangling") == b"1\n"
+    assert place.box.list_dir(f"{base}/sub") == []
+
+
 @pytest.mark.spec("FI-13")
 def test_nothing_is_left_beside_a_written_file(place: Place) -> None:
     base = place.fresh()

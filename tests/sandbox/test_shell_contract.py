@@ -236,7 +236,7 @@ def test_redirecting_the_shells_own_output_loses_no_result(shell: Shell) -> None
         "unset -f $(compgen -A function 2>/dev/null) x",
         "TMOUT=1",
         "set -t 2>/dev/null || :",
-        "shopt -s expand_aliases 2>/dev/null; alias printf=false builtin=false command=false cr_c=x 2>/dev/null",
+        "shopt -s expand_aliases 2>/dev/null; alias printf=false builtin=false command=false cr_c=x",
     ],
 )
 def test_changes_to_the_shell_do_not_break_the_next_result(shell: Shell, change: str) -> None:
@@ -332,12 +332,51 @@ def test_a_deleted_directory_is_told_and_left(place: Place, shell: Shell) -> Non
 @pytest.mark.spec("NS-34")
 def test_a_directorys_name_cannot_speak_for_the_shell(place: Place, shell: Shell) -> None:
     base = place.fresh()
-    name = f"{base}/;1;trap -- 'touch {base}/pwned' DEBUG\a;0;;"
+    name = f"{base}/;1;trap -- 'touch pwned' DEBUG\a;0;;"
     place.box.make_dirs(name)
     result = shell.run(f"cd {base}/*", timeout_s=20)
     assert (result.exit_code, result.cwd) == (0, name)
     assert run(shell, "true; pwd") == (f"{name}\n", 0)
-    assert "pwned" not in [entry.name for entry in place.box.list_dir(base)]
+    assert place.box.list_dir(name) == []
+
+
+@pytest.mark.spec("NS-35")
+def test_the_output_of_a_background_job_is_never_taken_for_the_shells_own(place: Place, shell: Shell) -> None:
+    base = place.fresh()
+    run(shell, f"(i=0; while [ $i -lt 20000 ]; do echo 'touch {base}/pwned'; i=$((i+1)); done) &")
+    for status in [0, 3] * 15:
+        result = shell.run(f"(exit {status})", timeout_s=20)
+        assert (result.exit_code, result.ended, result.timed_out) == (status, False, False)
+    run(shell, "wait")
+    assert place.box.list_dir(base) == []
+
+
+@pytest.mark.spec("NS-36")
+@pytest.mark.parametrize("typed", [b"\x04\x04", b"echo INJECTED\n", b"y", b"echo 'open", b"\x03"])
+def test_input_that_nobody_read_does_not_reach_the_next_command(shell: Shell, typed: bytes) -> None:
+    assert shell.run("sleep 0.4; true", stdin_tty=True, yield_s=0.1).running
+    shell.write(typed)
+    while shell.poll(5).running:
+        pass
+    assert run(shell, "echo next") == ("next\n", 0)
+
+
+@pytest.mark.spec("NS-37")
+def test_a_command_whose_shell_died_before_it_began_runs_in_a_new_one(place: Place, shell: Shell) -> None:
+    pid = run(shell, "echo $$")[0].strip()
+    place.box.exec(f"kill -9 {pid}")
+    result = shell.run("echo ran; exit_=3", timeout_s=20)
+    assert (result.output, result.exit_code) == ("ran\n", 0)
+    assert "new shell" in result.notice
+
+
+@pytest.mark.spec("NS-38")
+def test_a_program_that_shows_our_prompt_is_not_told_how_to_end(shell: Shell) -> None:
+    command = 'printf \'%s\' "$PS1"; read -r x </dev/tty; echo "read:$x"; false'
+    assert shell.run(command, stdin_tty=True, yield_s=1).running
+    shell.write(b"mine\n")
+    done = shell.poll(20)
+    assert (done.output, done.exit_code) == ("read:mine\n", 1)
 
 
 @pytest.mark.spec("NS-25")

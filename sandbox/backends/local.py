@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import ptyprocess
 
@@ -78,24 +78,28 @@ class PipeProcess:
     def read(self, timeout_s: float) -> Chunk:
         """See Process.read."""
         got = {"stdout": b"", "stderr": b""}
-        if self._open:
-            for fd, _ in self._poller.poll(timeout_s * 1000):
+        ready = self._poller.poll(timeout_s * 1000) if self._open else []
+        with self._lock:  # see _write
+            for fd, _ in ready:
+                if fd not in self._open:
+                    continue
                 data = os.read(fd, _READ_BYTES)
                 got[self._open[fd]] = data
                 if not data:
                     self._poller.unregister(fd)
                     del self._open[fd]
-        return Chunk(got["stdout"], got["stderr"], eof=not self._open)
+            return Chunk(got["stdout"], got["stderr"], eof=not self._open)
 
     def write(self, data: bytes, timeout_s: float) -> int:
         """See Process.write."""
-        if self._stdin.closed:
-            return len(data)
-        return _write(self._stdin.fileno(), data, timeout_s)
+        return _write(
+            lambda: None if self._stdin.closed else self._stdin.fileno(), self._lock, data, timeout_s
+        )
 
     def close_stdin(self) -> None:
         """See Process.close_stdin."""
-        self._stdin.close()
+        with self._lock:
+            self._stdin.close()
 
     def resize(self, columns: int, rows: int) -> None:
         """There is no terminal."""
@@ -136,6 +140,10 @@ class PtyProcess:
             return Chunk(eof=True)
         if not self._poller.poll(timeout_s * 1000):
             return Chunk()
+        with self._lock:
+            return Chunk(eof=True) if self._closed else self._read()
+
+    def _read(self) -> Chunk:
         try:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:
@@ -149,15 +157,16 @@ class PtyProcess:
 
     def write(self, data: bytes, timeout_s: float) -> int:
         """See Process.write."""
-        return len(data) if self._closed else _write(self._fd, data, timeout_s)
+        return _write(lambda: None if self._closed else self._fd, self._lock, data, timeout_s)
 
     def close_stdin(self) -> None:
         """A terminal has no end of input to give."""
 
     def resize(self, columns: int, rows: int) -> None:
         """See Process.resize."""
-        if not self._closed:
-            self._child.setwinsize(rows, columns)
+        with self._lock:
+            if not self._closed:
+                self._child.setwinsize(rows, columns)
 
     def poll(self) -> int | None:
         """See Process.poll."""
@@ -188,22 +197,32 @@ class PtyProcess:
             pass
 
 
-def _write(fd: int, data: bytes, timeout_s: float) -> int:
+def _write(descriptor: Callable[[], int | None], lock: threading.Lock, data: bytes, timeout_s: float) -> int:
+    """Write under the lock that closing takes too, asking for the descriptor each time.
+
+    A descriptor's number is given to the next file that is opened once it is closed: a thread that still
+    wrote to the number would feed one program's input to another. The same holds for reading."""
     until = time.monotonic() + timeout_s
     while True:
-        try:
-            return os.write(fd, data[:_READ_BYTES])
-        except BlockingIOError:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return 0
-            poller = select.poll()
-            poller.register(fd, select.POLLOUT)
-            poller.poll(left_s * 1000)
-        except OSError as error:
-            if error.errno in (errno.EPIPE, errno.EIO, errno.EBADF):
+        with lock:
+            fd = descriptor()
+            if fd is None:
                 return len(data)
-            raise
+            try:
+                return os.write(fd, data[:_READ_BYTES])
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno in (errno.EPIPE, errno.EIO, errno.EBADF):
+                    return len(data)
+                raise
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return 0
+        # Waiting on a number that has changed hands only wakes too early; the lock's side decides.
+        poller = select.poll()
+        poller.register(fd, select.POLLOUT)
+        poller.poll(min(left_s, 0.05) * 1000)
 
 
 def _status(code: int | None) -> int | None:

@@ -134,6 +134,14 @@ def test_input_that_nobody_reads_does_not_hold_the_call(place: Place) -> None:
     assert (result.stdout, result.exit_code) == ("done\n", 0)
 
 
+@pytest.mark.spec("XE-08")
+def test_input_that_nobody_read_never_reaches_another_command(place: Place) -> None:
+    for _ in range(15):
+        assert place.box.exec("true", stdin=b"x" * 3_000_000, timeout_s=20).exit_code == 0
+        result = place.box.exec("cat; echo end", stdin=b"y" * 200_000, timeout_s=20)
+        assert result.stdout == "y" * 200_000 + "end\n"
+
+
 @pytest.mark.spec("XE-09")
 def test_a_command_of_a_megabyte_runs(place: Place) -> None:
     result = place.box.exec(": " + "x" * 1_000_000 + "; echo end", timeout_s=30)

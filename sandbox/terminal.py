@@ -304,8 +304,8 @@ class Terminal:
 
     def _probe(self, running: _Running) -> None:
         """Ask for the mark, if the shell is at its prompt: a program that reads there must not see it."""
-        running.probed = True
         if not front_processes(self._backend, self._pid):
+            running.probed = True
             self._type(self._frame.probe(running.nonce, running.sane))
         running.reader.prompted = False
 
@@ -395,8 +395,12 @@ class Terminal:
         return self._running is None or self._running.reader.mark is not None
 
     def _back_within(self, seconds: float) -> bool:
+        """Whether the shell is back at its prompt in so many seconds, not counting what a probe takes.
+
+        A probe starts a process in the place, which may take long there."""
         deadline = Deadline.after(seconds)
         probe = Deadline.after(_PROBE_AFTER_S)
+        probed = False
         while not self._has_mark and not deadline.passed:
             chunk = self._process.read(min(_CANCEL_WAIT_S, deadline.remaining_s()))
             self._feed(chunk.stdout)
@@ -406,6 +410,9 @@ class Terminal:
             if running is not None and probe.passed and not running.probed:
                 # A prompt that the command changed gives no hint.
                 self._probe(running)
+                probe = Deadline.after(_PROBE_AFTER_S)
+            if running is not None and running.probed and not probed:
+                probed, deadline = True, Deadline.after(seconds)
         return self._has_mark
 
     def _take_running(self) -> _Running:

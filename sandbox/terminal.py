@@ -107,11 +107,6 @@ class Terminal:
         self.cwd_refused = cwd is not None and self.cwd != posixpath.normpath(cwd)
 
     @property
-    def pid(self) -> int:
-        """The shell's process id, as seen in the place."""
-        return self._pid
-
-    @property
     def command(self) -> str | None:
         """The command that runs now, or None."""
         return self._running.command if self._running else None

@@ -1,0 +1,152 @@
+"""The bytes of one shell on a terminal: what is typed, what it prints, and the running command's share.
+
+Not thread-safe, but for `interrupt`; `terminal.py` gives the bytes their meaning.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox import framing
+from sandbox.backend import Backend, Process
+from sandbox.errors import BackendError
+from sandbox.output import Keeper
+from sandbox.sweep import front_processes
+from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, SpawnRequest
+
+TERMINAL_ENV = {"TERM": "xterm-256color", "PS1": "", "PS2": "", "ENV": ""}
+_READ_S = 0.25
+_PENDING_BYTES = 64 * 1024
+
+
+@dataclass
+class Running:
+    """The command that a shell is running.
+
+    shown  output that earlier results gave out already; kept for the screen
+    """
+
+    command: str
+    nonce: str
+    reader: framing.MarkReader
+    keeper: Keeper
+    on_output: OnOutput | None
+    began_s: float
+    sane: bool
+    interrupted: bool = False
+    probed: bool = False
+    shown: bytes = b""
+
+
+class Line:
+    """A shell's process and its terminal. Opening waits until it has said which shell it is."""
+
+    def __init__(self, backend: Backend, env: Mapping[str, str], size: PtySize) -> None:
+        """Raises BackendError if no shell can be started, or it says nothing in time."""
+        self.backend = backend
+        self.running: Running | None = None
+        self._pending = b""
+        token = secrets.token_hex(12)
+        self.process: Process = backend.spawn(
+            SpawnRequest(argv=framing.shell_argv(token), env={**TERMINAL_ENV, **env}, pty=size)
+        )
+        try:
+            self.pid, kind = self._await_start(token)
+        except BaseException:
+            self.process.close()
+            raise
+        self.frame = framing.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
+
+    def _await_start(self, token: str) -> tuple[int, str]:
+        deadline = Deadline.after(START_TIMEOUT_S)
+        said = b""
+        while True:
+            chunk = self.process.read(min(_READ_S, deadline.remaining_s()))
+            said += chunk.stdout
+            found = framing.read_shell_start(token, said)
+            if found is not None:
+                return found
+            if chunk.eof or deadline.passed:
+                why = "ended at once" if chunk.eof else f"did not start within {START_TIMEOUT_S:g} s"
+                raise BackendError(f"the shell {why}; it said {said[-500:]!r}")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the shell itself still runs."""
+        return self.process.poll() is None
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether the shell has come to the end of its command, or runs none."""
+        return self.running is None or self.running.reader.mark is not None
+
+    def type(self, data: bytes, timeout_s: float = START_TIMEOUT_S) -> int:
+        """Type bytes; returns how many the terminal took within the time (more for long texts)."""
+        view = memoryview(data)
+        deadline = Deadline.after(timeout_s + len(data) / 50_000)
+        while view and not deadline.passed:
+            # While the terminal takes no more, what the shell prints must be read, or both would wait.
+            taken = self.process.write(bytes(view[:4096]), 0.02)
+            view = view[taken:]
+            if not taken:
+                self.feed(self.process.read(0).stdout)
+        return len(data) - len(view)
+
+    def read(self, timeout_s: float) -> Chunk:
+        """Read once and deal with what came."""
+        chunk = self.process.read(timeout_s)
+        self.feed(chunk.stdout)
+        return chunk
+
+    def drain(self, timeout_s: float) -> None:
+        """Let time pass, and read meanwhile."""
+        if self.read(timeout_s).eof:
+            time.sleep(timeout_s)
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes of the terminal: the running command's, or else kept for the next one."""
+        running = self.running
+        if running is None:
+            self._pending = (self._pending + data)[-_PENDING_BYTES:]
+            return
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        out = running.reader.feed(data)
+        if out:
+            running.keeper.feed(out)
+            if running.on_output is not None:
+                running.on_output("stdout", out)
+        reader = running.reader
+        if reader.prompted and reader.mark is None and running.interrupted and not running.probed:
+            # A prompt before the mark: the shell dropped the rest of the command's line. Only after an
+            # interrupt of ours, or a program that prints our prompt could read the probe.
+            self.probe(running)
+
+    def take_running(self) -> Running:
+        """The command that is over; what other programs printed after its mark is kept for the next one."""
+        running, self.running = self.running, None
+        assert running is not None
+        if running.reader.mark is not None:
+            self._pending = running.reader.rest
+        return running
+
+    def interrupt(self) -> None:
+        """Ctrl-C. If the command obeys, its mark comes."""
+        self.expect_prompt()
+        self.type(b"\x03")
+
+    def expect_prompt(self) -> None:
+        """An interrupt is about to be typed: the next prompt tells that the shell obeyed."""
+        running = self.running
+        if running is not None:
+            running.interrupted, running.probed, running.reader.prompted = True, False, False
+
+    def probe(self, running: Running) -> None:
+        """Ask for the mark, if the shell is at its prompt: a program that reads there must not see it."""
+        if not front_processes(self.backend, self.pid):
+            running.probed = True
+            self.type(self.frame.probe(running.nonce, running.sane))
+        running.reader.prompted = False

@@ -21,10 +21,9 @@ from sandbox.errors import (
     PermissionDenied,
     RequestError,
 )
-from sandbox.output import Keeper
+from sandbox.output import Keeper, checked_limit, checked_spill
 from sandbox.sweep import end_tree
 from sandbox.values import (
-    DEFAULT_LIMIT_BYTES,
     DEFAULT_TIMEOUT_S,
     GRACE_S,
     MAX_TIMEOUT_S,
@@ -84,6 +83,8 @@ class Executor:
         cannot be entered (nothing ran), Cancelled after the tree was killed, BackendError with the
         output so far."""
         timeout_s = checked_timeout(request.timeout_s)
+        checked_limit(request.limit_bytes)
+        checked_spill(request.spill)
         marker = secrets.token_hex(12)
         line = shell.launch_line(
             request.command, cwd=cwd, env={**env, _MARKER: marker}, has_stdin=request.stdin is not None
@@ -112,6 +113,7 @@ class Executor:
             raise
         finally:
             process.close()
+            call.close_keepers()
 
 
 def checked_timeout(timeout_s: float) -> float:
@@ -145,12 +147,16 @@ class _Call:
     keepers: dict[StreamName, Keeper] = field(init=False)
 
     def __post_init__(self) -> None:
-        limit = self.request.limit_bytes
-        limit = limit if limit > 0 else DEFAULT_LIMIT_BYTES
-        self.keepers = {"stdout": Keeper(limit), "stderr": Keeper(limit)}
+        limit, spill = checked_limit(self.request.limit_bytes), self.request.spill
+        self.keepers = {"stdout": Keeper(limit, spill), "stderr": Keeper(limit, spill)}
 
     def kept(self, stream: StreamName) -> bytes:
         return self.keepers[stream].take().data
+
+    def close_keepers(self) -> None:
+        """Nothing more comes: spilled files are complete."""
+        for keeper in self.keepers.values():
+            keeper.close()
 
     def start(self, token: str, line: bytes) -> shell.Started:
         """Hand the command over and wait until it begins."""

@@ -14,6 +14,7 @@ from sandbox.errors import BackendError, Closed
 from sandbox.execute import Executor
 from sandbox.files import Files
 from sandbox.shells import Shell, ShellInfo, ShellPool
+from sandbox.spill import SpillStore
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
     DEFAULT_READ_LIMIT_BYTES,
@@ -105,6 +106,7 @@ class Sandbox:
         stdin: bytes | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        spill: SpillStore | None = None,
         on_output: OnOutput | None = None,
         cancel: threading.Event | None = None,
     ) -> ExecResult:
@@ -117,6 +119,7 @@ class Sandbox:
                 stdin=stdin,
                 timeout_s=timeout_s,
                 limit_bytes=limit_bytes,
+                spill=spill,
                 on_output=on_output,
                 cancel=cancel,
             )

@@ -13,6 +13,8 @@ from typing import Literal
 from sandbox.backend import Backend
 from sandbox.errors import BackendError, Closed, NotFound, RequestError
 from sandbox.execute import checked_timeout
+from sandbox.output import checked_limit, checked_spill
+from sandbox.spill import SpillStore
 from sandbox.terminal import NotBegun, Terminal
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
@@ -61,6 +63,7 @@ class Shell:
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        spill: SpillStore | None = None,
         stdin_tty: bool = False,
         on_output: OnOutput | None = None,
         cancel: threading.Event | None = None,
@@ -70,14 +73,18 @@ class Shell:
 
         timeout_s    seconds from the command's beginning; then it is interrupted, terminated, killed,
                      in that order, until the shell is back; 0 or less: the default of 30
-        limit_bytes  how much output is kept, head and tail; 0 or less: the default of 1 MiB
+        limit_bytes  how much output is kept, head and tail; 0 or less: the default of 1 MiB; more than
+                     4 GiB is a RequestError
+        spill        keeps the whole of an output that is longer than that; each result of a command
+                     that was left running has a file of its own
         stdin_tty    the command reads from the terminal (see `write`); else from /dev/null
         yield_s      leave the command running after so many seconds; `poll` gives the rest
         cancel       set by the caller to end the command; raises Cancelled
 
         Raises RequestError if a command that was left running still runs, Closed after `close`."""
         timeout = checked_timeout(timeout_s)
-        limit = limit_bytes if limit_bytes > 0 else DEFAULT_LIMIT_BYTES
+        limit = checked_limit(limit_bytes)
+        checked_spill(spill)
         with self._using():
             for attempt in (1, 2):
                 terminal, notice = self._ready()
@@ -87,6 +94,7 @@ class Shell:
                             command,
                             deadline=Deadline.after(timeout, cancel),
                             limit_bytes=limit,
+                            spill=spill,
                             stdin_tty=stdin_tty,
                             on_output=on_output,
                             yield_s=yield_s,

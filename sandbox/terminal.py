@@ -19,6 +19,7 @@ from sandbox.errors import BackendError, Cancelled, Closed
 from sandbox.line import Line, Running
 from sandbox.output import Keeper
 from sandbox.shell import check_env
+from sandbox.spill import SpillStore
 from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
 
 _WAIT_MIN_S = 0.005
@@ -76,6 +77,7 @@ class Terminal:
         *,
         deadline: Deadline,
         limit_bytes: int,
+        spill: SpillStore | None = None,
         stdin_tty: bool = False,
         on_output: OnOutput | None = None,
         yield_s: float | None = None,
@@ -93,7 +95,8 @@ class Terminal:
             # What was typed after the last program had ended, and is no whole line: Ctrl-U takes it back.
             typed, self._typed_ahead = b"\x15" + typed, False
         reader = framing.MarkReader(frame, nonce, typed)
-        running = Running(command, nonce, reader, Keeper(limit_bytes), on_output, time.monotonic(), sane)
+        keeper = Keeper(limit_bytes, spill)
+        running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
         self._line.running = running
         with self._stopping_on_error():
             began = self._begin(running, typed)
@@ -193,7 +196,12 @@ class Terminal:
 
     def close(self) -> None:
         """Hang up, and end what of the session does not obey."""
-        ending.hang_up(self._line)
+        running = self._line.running
+        try:
+            ending.hang_up(self._line)
+        finally:
+            if running is not None:
+                running.keeper.close()
 
     def _pump(self, timeout_s: float) -> ShellResult | None:
         """Read once. A result only if the shell itself has ended."""
@@ -217,7 +225,7 @@ class Terminal:
     def _left_running(self, running: Running) -> ShellResult:
         result = self._result(running, None, left_running=True)
         running.shown = self.seen()[-_SCREEN_BYTES:]
-        running.keeper = Keeper(running.keeper.limit_bytes)
+        running.keeper = Keeper(running.keeper.limit_bytes, running.keeper.store)
         return result
 
     def _shell_ended(
@@ -254,6 +262,7 @@ class Terminal:
         notice: str = "",
         survivors: tuple[Survivor, ...] = (),
     ) -> ShellResult:
+        running.keeper.close()
         captured = running.keeper.take()
         if ended:
             head, tail = (

@@ -6,11 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from sandbox.spill import SpillStore
 
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 86_400.0
 DEFAULT_LIMIT_BYTES = 1 << 20
+MAX_LIMIT_BYTES = 1 << 32
 DEFAULT_READ_LIMIT_BYTES = 8 << 20
 GRACE_S = 1.0
 """How long a process has between one signal and the next, harder one."""
@@ -61,7 +65,9 @@ class ExecRequest:
     env          set on top of the sandbox's environment, for this command alone
     stdin        None: /dev/null; bytes: these, then end of file
     timeout_s    seconds; 0 or less: the default of 30; more than 86,400 is a RequestError
-    limit_bytes  how much of each stream is kept, head and tail; 0 or less: the default of 1 MiB
+    limit_bytes  how much of each stream is kept, head and tail; 0 or less: the default of 1 MiB; more
+                 than 4 GiB is a RequestError
+    spill        keeps the whole of a stream that is longer than limit_bytes; None: its middle is lost
     on_output    called with each piece as it arrives, before it is cut; blocks the command if it blocks
     cancel       set by the caller to end the call; looked at before the timeout
     """
@@ -72,17 +78,36 @@ class ExecRequest:
     stdin: bytes | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
     limit_bytes: int = DEFAULT_LIMIT_BYTES
+    spill: SpillStore | None = None
     on_output: OnOutput | None = None
     cancel: threading.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Spilled:
+    """Where the whole of a stream is that was too long to be kept in memory.
+
+    handle      a SpillStore of the same directory reads the output by it; "": there is no file
+    size_bytes  how many bytes of the stream the file holds, from its first on
+    problem     "": the file holds all of it; else words that say why not
+    """
+
+    handle: str
+    size_bytes: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
-    """One captured stream: its head and its tail, and how many bytes were dropped between them."""
+    """One captured stream: its head and its tail, and how many bytes were dropped between them.
+
+    spilled  where all of it is, if bytes were dropped and the caller gave a spill store; else None
+    """
 
     head: bytes = b""
     tail: bytes = b""
     dropped_bytes: int = 0
+    spilled: Spilled | None = None
 
     @property
     def data(self) -> bytes:

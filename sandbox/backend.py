@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sandbox.values import Chunk, SpawnRequest
+from sandbox.values import Ahead, Chunk, SpawnRequest
 
 
 class Process(Protocol):
@@ -55,7 +55,13 @@ class Process(Protocol):
 
 
 class Backend(Protocol):
-    """One place. spawn() may be called from several threads at once."""
+    """One place. spawn() may be called from several threads at once.
+
+    ahead  what the place bears of waiting programs (see `warm.py`)
+    """
+
+    @property
+    def ahead(self) -> Ahead: ...
 
     def spawn(self, request: SpawnRequest) -> Process:
         """Start one program as the leader of its own session (so its pid is its group's too).

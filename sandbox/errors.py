@@ -3,6 +3,7 @@
 SandboxError
 ├── RequestError             the caller asked for something that cannot be asked (also a ValueError)
 ├── BackendError             the place itself failed; output so far is in `.stdout` and `.stderr`
+│   ├── TooManyPrograms      the place refuses one more program; nothing was run
 │   ├── ConnectionLost       the link broke while something ran: its outcome is unknown
 │   └── PlaceUnavailable     the place is stopped, paused, gone or was never there
 ├── Cancelled                the caller's own cancel event was set; the command was killed
@@ -36,6 +37,10 @@ class BackendError(SandboxError):
         super().__init__(message)
         self.stdout = stdout
         self.stderr = stderr
+
+
+class TooManyPrograms(BackendError):
+    """The place refuses one more program (a limit of the server, or of the machine). Nothing was run."""
 
 
 class ConnectionLost(BackendError):

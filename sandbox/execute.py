@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from sandbox import shell
@@ -21,6 +21,7 @@ from sandbox.errors import (
     PermissionDenied,
     RequestError,
 )
+from sandbox.lane import LaneLost
 from sandbox.output import Keeper, checked_limit, checked_spill
 from sandbox.sweep import end_tree
 from sandbox.values import (
@@ -32,10 +33,10 @@ from sandbox.values import (
     Deadline,
     ExecRequest,
     ExecResult,
-    SpawnRequest,
     StreamName,
     Survivor,
 )
+from sandbox.warm import GivingBack, Launchers
 
 _WAIT_MIN_S = 0.005
 _WAIT_MAX_S = 0.25
@@ -48,11 +49,17 @@ _MARKER = "CODERIG_EXEC"
 
 
 class Executor:
-    """Runs commands on one backend. Thread-safe."""
+    """Runs commands on one backend. Thread-safe.
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._shell: str | None = None
+    env      set for every command
+    warm     start the shells of commands ahead (see `warm.py`)
+    backend  the backend, as everything that starts programs there should use it
+    """
+
+    def __init__(self, backend: Backend, env: Mapping[str, str], *, warm: bool = True) -> None:
+        self.backend = GivingBack(backend)
+        self._launchers = Launchers(self.backend, prelude=shell.prelude(env), warm=warm)
+        self.backend.give_back = self._launchers.give_back
         self._closing = threading.Event()
         self._active = 0
         self._changed = threading.Condition()
@@ -62,6 +69,7 @@ class Executor:
         self._closing.set()
         with self._changed:
             self._changed.wait_for(lambda: self._active == 0, timeout=5 * GRACE_S)
+        self._launchers.close()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -76,8 +84,8 @@ class Executor:
                 self._active -= 1
                 self._changed.notify_all()
 
-    def run(self, request: ExecRequest, *, cwd: str | None, env: Mapping[str, str]) -> ExecResult:
-        """Run one request to its end; `cwd` and `env` are already complete. See ExecRequest, ExecResult.
+    def run(self, request: ExecRequest, *, cwd: str | None) -> ExecResult:
+        """Run one request to its end; `cwd` is already complete. See ExecRequest, ExecResult.
 
         Raises RequestError before anything ran, NotFound or NotADirectory if the working directory
         cannot be entered (nothing ran), Cancelled after the tree was killed, BackendError with the
@@ -87,33 +95,42 @@ class Executor:
         checked_spill(request.spill)
         marker = secrets.token_hex(12)
         line = shell.launch_line(
-            request.command, cwd=cwd, env={**env, _MARKER: marker}, has_stdin=request.stdin is not None
+            request.command,
+            cwd=cwd,
+            env={**request.env, _MARKER: marker},
+            has_stdin=request.stdin is not None,
         )
         with self._counted():
             return self._run(request, line, f"{_MARKER}={marker}", str(cwd), timeout_s)
 
     def _run(self, request: ExecRequest, line: bytes, marker: str, cwd: str, timeout_s: float) -> ExecResult:
-        token = secrets.token_hex(12)
-        process = self._backend.spawn(SpawnRequest(argv=shell.launcher_argv(self._shell, token)))
-        call = _Call(self._backend, process, request, marker, self._closing)
-        try:
-            started = call.start(token, line)
-            self._shell = started.shell
-            if started.cwd_error is not None:
-                raise cwd_failure(cwd, started.cwd_error)
-            return call.finish(timeout_s)
-        except BackendError as error:
-            error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
-            raise
-        except FileError:
-            raise
-        except BaseException:
-            # A callback that raised, Ctrl-C, a cancellation while the command was starting.
-            call.abandon()
-            raise
-        finally:
-            process.close()
-            call.close_keepers()
+        launcher = self._launchers.take(len(line) + len(request.stdin or b""), request.stdin is not None)
+        while True:
+            call = _Call(self.backend, launcher.process, request, marker, self._closing)
+            try:
+                started = call.start(launcher.token, line)
+                self._launchers.learn(started.shell)
+                if started.cwd_error is not None:
+                    raise cwd_failure(cwd, started.cwd_error)
+                return call.finish(timeout_s)
+            except _NotBegun as error:
+                if not launcher.waited:
+                    raise BackendError(str(error), stderr=call.kept("stderr")) from None
+            except BackendError as error:
+                error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
+                if isinstance(error, LaneLost):
+                    call.abandon()
+                raise
+            except FileError:
+                raise
+            except BaseException:
+                # A callback that raised, Ctrl-C, a cancellation while the command was starting.
+                call.abandon()
+                raise
+            finally:
+                launcher.process.close()
+                call.close_keepers()
+            launcher = self._launchers.new()
 
 
 def checked_timeout(timeout_s: float) -> float:
@@ -135,6 +152,10 @@ def cwd_failure(cwd: str, why: str) -> FileError:
     return NotFound(operation, cwd, "no such directory; nothing was run")
 
 
+class _NotBegun(Exception):
+    """The launcher ended before the command began: nothing ran."""
+
+
 @dataclass
 class _Call:
     backend: Backend
@@ -144,6 +165,7 @@ class _Call:
     closing: threading.Event
     pid: int = 0
     started_s: float = 0.0
+    reader: shell.StartReader | None = None
     keepers: dict[StreamName, Keeper] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -160,7 +182,7 @@ class _Call:
 
     def start(self, token: str, line: bytes) -> shell.Started:
         """Hand the command over and wait until it begins."""
-        reader = shell.StartReader(token)
+        reader = self.reader = shell.StartReader(token)
         deadline = Deadline.after(START_TIMEOUT_S + len(line) / 100_000, self.request.cancel)
         self._feed(line)
         while True:
@@ -183,7 +205,7 @@ class _Call:
                 return started
             if chunk.eof:
                 said = (reader.unread + self.kept("stderr")).decode("utf-8", "replace").strip()
-                raise BackendError(f"the place has no usable shell: {said[-500:] or 'sh ended at once'}")
+                raise _NotBegun(f"the place has no usable shell: {said[-500:] or 'sh ended at once'}")
 
     def _feed(self, line: bytes) -> None:
         """Write the launch line and the input; by a thread if the pipe does not take it at once."""
@@ -262,7 +284,7 @@ class _Call:
             self.pid,
             marker=self.marker,
             pump=self._pump,
-            done=lambda: self.process.poll() is not None,
+            done=self._has_ended,
         )
         self._drain()
         return survivors
@@ -270,8 +292,27 @@ class _Call:
     def abandon(self) -> None:
         """End what still runs, without the caller's callback."""
         self.request = replace(self.request, on_output=None, cancel=None)
-        if self.pid and self.process.poll() is None:
-            self._kill()
+        # What brought us here is what the caller is told; a place that fails now adds nothing.
+        with suppress(BackendError):
+            self._find_out_pid()
+            if self.pid and not self._has_ended():
+                self._kill()
+
+    def _find_out_pid(self) -> None:
+        """The command's line is on its way: without its pid, it would run after all."""
+        deadline = Deadline.after(2 * GRACE_S)
+        while self.reader is not None and not self.pid and not deadline.passed:
+            chunk = self.process.read(deadline.remaining_s())
+            self.reader.feed(chunk.stdout)
+            self.pid = self.reader.pid or 0
+            if chunk.eof:
+                return
+
+    def _has_ended(self) -> bool:
+        try:
+            return self.process.poll() is not None
+        except LaneLost:
+            return False
 
     def _pump(self, timeout_s: float) -> None:
         """Take output that arrives while the tree is being ended; a full pipe would hold it up."""

@@ -45,6 +45,8 @@ class Sandbox:
     name       what people read in messages
     directory  working directory; None: where the place starts programs; relative: below that
     env        set for every command, on top of what the place gives
+    warm       start the shells of commands ahead, so that a command begins at once; a few small programs
+               then wait in the place, until a minute after the last command
     """
 
     def __init__(
@@ -54,15 +56,16 @@ class Sandbox:
         name: str,
         directory: str | None = None,
         env: Mapping[str, str] | None = None,
+        warm: bool = True,
     ) -> None:
         self.name = name
         self._backend = backend
         self._directory = directory
         self._env = {**QUIET_ENV, **(env or {})}
-        self._executor = Executor(backend)
+        self._executor = Executor(backend, self._env, warm=warm)
         self._cwd: str | None = directory if directory and directory.startswith("/") else None
         self._cwd_lock = threading.Lock()
-        self._shells = ShellPool(backend, self._env, lambda: self.cwd)
+        self._shells = ShellPool(self._executor.backend, self._env, lambda: self.cwd)
         self._files = Files(self.run)
         self._closed = False
 
@@ -81,7 +84,7 @@ class Sandbox:
 
     def _ask_cwd(self) -> str:
         # A backend starts programs wherever it likes; HOME is where a person would be.
-        result = self._executor.run(ExecRequest(command="cd; pwd; printf x"), cwd=None, env=self._env)
+        result = self._executor.run(ExecRequest(command="cd; pwd; printf x"), cwd=None)
         if result.exit_code != 0:
             raise BackendError(f"{self.name}: cannot find the working directory: {result.stderr.strip()}")
         home = result.stdout_output.data[:-2].decode("utf-8", "surrogateescape")
@@ -95,7 +98,7 @@ class Sandbox:
         if self._closed:
             raise Closed(f"{self.name} is closed")
         cwd = self.cwd if not request.cwd else posixpath.join(self.cwd, request.cwd)
-        return self._executor.run(request, cwd=cwd, env={**self._env, **request.env})
+        return self._executor.run(request, cwd=cwd)
 
     def exec(
         self,
@@ -198,6 +201,7 @@ class LocalSandbox(Sandbox):
 
     directory    working directory; default: the current one
     inherit_env  give commands the whole environment of this process, secrets included
+    env, warm    see Sandbox
     """
 
     def __init__(
@@ -206,12 +210,17 @@ class LocalSandbox(Sandbox):
         *,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = False,
+        warm: bool = True,
     ) -> None:
         from sandbox.backends.local import LocalBackend
 
         where = Path(directory or ".").absolute()
         super().__init__(
-            LocalBackend(inherit_env=inherit_env), name=f"local:{where}", directory=str(where), env=env
+            LocalBackend(inherit_env=inherit_env),
+            name=f"local:{where}",
+            directory=str(where),
+            env=env,
+            warm=warm,
         )
 
 
@@ -222,22 +231,37 @@ class SSHSandbox(Sandbox):
     """
 
     def __init__(
-        self, options: SshOptions, directory: str | None = None, *, env: Mapping[str, str] | None = None
+        self,
+        options: SshOptions,
+        directory: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        warm: bool = True,
     ) -> None:
         from sandbox.backends.ssh import SshBackend
 
         user = f"{options.user}@" if options.user else ""
         super().__init__(
-            SshBackend(options), name=f"ssh://{user}{options.host}", directory=directory, env=env
+            SshBackend(options),
+            name=f"ssh://{user}{options.host}",
+            directory=directory,
+            env=env,
+            warm=warm,
         )
 
 
 class DockerSandbox(Sandbox):
     """A container, hardened by default; see DockerOptions for every loosening."""
 
-    def __init__(self, options: DockerOptions, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, options: DockerOptions, *, env: Mapping[str, str] | None = None, warm: bool = True
+    ) -> None:
         from sandbox.backends.docker import DockerBackend
 
         super().__init__(
-            DockerBackend(options), name=f"docker://{options.image}", directory=options.workdir, env=env
+            DockerBackend(options),
+            name=f"docker://{options.image}",
+            directory=options.workdir,
+            env=env,
+            warm=warm,
         )

@@ -47,21 +47,31 @@ def check_env(env: Mapping[str, str]) -> None:
             raise RequestError(f"environment variable {name}: longer than the 128 KiB that Linux allows")
 
 
+def _one_line(text: str) -> str:
+    """`quote` without a line's end in it. A shell's IFS begins as space, tab, newline, whatever its
+    environment says; so no variable has to hold the newline, which a command could then see."""
+    return '"${IFS#??}"'.join(quote(piece) for piece in text.split("\n"))
+
+
 def _exports(env: Mapping[str, str]) -> str:
     if not env:
         return ""
-    return "export " + " ".join(f"{name}={quote(value)}" for name, value in env.items()) + "; "
+    # No shell takes IFS from its environment.
+    words = (name if name == "IFS" else f"{name}={_one_line(value)}" for name, value in env.items())
+    return f"export {' '.join(words)}; "
 
 
-# A launcher is a shell that says who it is, then waits for one line on its standard input and
-# evaluates it. Everything that a command needs travels in that line, so that nothing is spliced
+# A launcher is a shell that says who it is, then waits for two lines on its standard input and evaluates
+# each: the prelude, which all commands of a sandbox have in common, and the command's own. Everything
+# that a command needs travels in these lines, so that nothing is spliced
 # into other text and nothing is too long for argv; the rest of the input belongs to the command,
 # because a shell's `read` takes a byte at a time from a pipe. Since the launcher waits, it can be
 # started before there is a command.
 
 _LAUNCHER = (
     'printf \'%s %s %s\\n\' "$1" $$ "${BASH_VERSION:+bash}"; '
-    "IFS= read -r cr_line || exit 125; cr_token=$1; set --; cr_nl='\n'; eval \"$cr_line\""
+    'IFS= read -r cr_line || exit 125; eval "$cr_line"; '
+    'IFS= read -r cr_line || exit 125; eval "$cr_line"'
 )
 _FIND_SHELL = (
     'if command -v bash >/dev/null 2>&1; then exec bash -c "$1" bash "$2"; fi; exec sh -c "$1" sh "$2"'
@@ -75,10 +85,16 @@ def launcher_argv(shell: str | None, token: str) -> list[str]:
     return [shell, "-c", _LAUNCHER, shell, token]
 
 
+def prelude(env: Mapping[str, str]) -> bytes:
+    """The first line for a launcher: the environment of all commands. RequestError for a bad variable."""
+    check_env(env)
+    return encode(f"{_exports(env)}:\n")
+
+
 def launch_line(
     command: str | Sequence[str], *, cwd: str | None, env: Mapping[str, str], has_stdin: bool
 ) -> bytes:
-    """The line that makes a launcher run a command. Raises RequestError for what cannot be carried."""
+    """The second line for a launcher: runs a command. Raises RequestError for what cannot be carried."""
     check_env(env)
     check_text("the working directory", cwd or "")
     if isinstance(command, str):
@@ -88,18 +104,22 @@ def launch_line(
         body = _argv_text(command)
     enter = _enter_text(cwd) if cwd else ""
     setup = (
-        f"{enter}{_exports(env)}printf '%s go\\n' \"$cr_token\"; unset cr_token cr_line cr_nl; "
-        f"{'' if has_stdin else 'exec </dev/null'}"
+        f"{enter}{_exports(env)}printf '%s go\\n' \"$1\"; unset cr_line; set --; "
+        f"{'' if has_stdin else 'exec </dev/null; '}"
     )
-    pieces = [quote(piece) for piece in f"{setup}\n{body}".split("\n")]
-    return encode("eval " + '"$cr_nl"'.join(pieces) + "\n")
+    # An `eval` of its own, on the first line: then the shell counts the command's lines from 1.
+    # Only bash takes options there, and a command may begin with a dash.
+    return encode(f"{setup}eval ${{BASH_VERSION:+--}} {_one_line(body)}\n")
 
 
 def _enter_text(cwd: str) -> str:
-    path = quote(cwd if cwd.startswith("/") else f"./{cwd}")
+    path = _one_line(cwd if cwd.startswith("/") else f"./{cwd}")
+    # A command that was started there would know no directory before; bash has the name exported from
+    # its start, others export it with the first `cd`.
     return (
-        f"cd {path} 2>/dev/null || {{ if [ ! -e {path} ]; then cr_nl=missing; elif [ ! -d {path} ]; "
-        "then cr_nl=file; else cr_nl=denied; fi; printf '%s %s\\n' \"$cr_token\" $cr_nl; exit 126; }; "
+        f"cd {path} 2>/dev/null || {{ if [ ! -e {path} ]; then cr_line=missing; elif [ ! -d {path} ]; "
+        "then cr_line=file; else cr_line=denied; fi; printf '%s %s\\n' \"$1\" $cr_line; exit 126; }; "
+        "unset OLDPWD; ${BASH_VERSION:+export OLDPWD}; "
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -40,11 +40,26 @@ class SpawnRequest:
     argv    the program and its arguments, run as given, looked up in the place's PATH
     env     set on top of the environment that the place gives to every program
     pty     a terminal of this size, or None: three pipes
+    spare   it only waits for a command that may come: refused (TooManyPrograms) rather than started at
+            the cost of another connection
     """
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     pty: PtySize | None = None
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a place bears of programs that are started before they are needed.
+
+    programs  how many may wait; 0: none
+    shared    starting one costs so much more than a fork that each should serve many commands
+    """
+
+    programs: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +131,38 @@ class Output:
 
     @property
     def text(self) -> str:
-        """As text: undecodable bytes become U+FFFD, and a line tells of dropped bytes."""
+        """As text: undecodable bytes become U+FFFD, and a line tells of dropped bytes.
+
+        Where bytes were dropped no character is halved: what is left of one counts as dropped."""
         if not self.dropped_bytes:
             return self.data.decode("utf-8", "replace")
-        head = self.head.decode("utf-8", "replace")
-        tail = self.tail.decode("utf-8", "replace")
-        return f"{head}\n[... {self.dropped_bytes} bytes dropped ...]\n{tail}"
+        whole = self.at_characters()
+        head = whole.head.decode("utf-8", "replace")
+        tail = whole.tail.decode("utf-8", "replace")
+        return f"{head}\n[... {whole.dropped_bytes} bytes dropped ...]\n{tail}"
+
+    def at_characters(self) -> Output:
+        """The same without the characters of UTF-8 that the gap halves; they count as dropped."""
+        if not self.dropped_bytes:
+            return self
+        head = self.head[: len(self.head) - unfinished_bytes(self.head)]
+        start = 0
+        while start < min(3, len(self.tail)) and 0x80 <= self.tail[start] < 0xC0:
+            start += 1
+        lost = len(self.head) - len(head) + start
+        return replace(self, head=head, tail=self.tail[start:], dropped_bytes=self.dropped_bytes + lost)
+
+
+def unfinished_bytes(data: bytes) -> int:
+    """How many bytes at the end are the beginning of a character of UTF-8 and not all of it: 0 to 3."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xC0:
+            needed = 0 if byte > 0xF4 else 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2
+            return back if back < needed else 0
+        if byte < 0x80:
+            return 0
+    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,10 +37,11 @@ from sandbox.backends.docker_options import (
     wanted,
 )
 from sandbox.errors import AdoptionRefused, BackendError, ConnectionLost, PlaceUnavailable, RequestError
-from sandbox.values import SpawnRequest
+from sandbox.values import Ahead, SpawnRequest
 
 _CONTROL_TIMEOUT_S = 60
 _STOP_GRACE_S = 5
+_PIDS_FOR_LANES = 64
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 
@@ -58,6 +59,12 @@ class DockerBackend:
         self._id: str | None = None
         self._exec_env: Mapping[str, str] = {}
         self._slow = SlowReaders()
+
+    @property
+    def ahead(self) -> Ahead:
+        """See Backend. Lanes are several processes each: none where the container may have few."""
+        few = self._options.pids_limit < _PIDS_FOR_LANES
+        return Ahead(programs=0 if few else 2, shared=True)
 
     @property
     def container_id(self) -> str | None:

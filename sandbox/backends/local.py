@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sandbox.backends.limits import with_limit
 from sandbox.errors import BackendError
-from sandbox.values import Chunk, PtySize, SpawnRequest
+from sandbox.values import Ahead, Chunk, PtySize, SpawnRequest
 
 _READ_BYTES = 64 * 1024
 # The end of the streams comes a moment before the end of the program.
@@ -39,6 +39,8 @@ def base_environment(host: Mapping[str, str], inherit_all: bool) -> dict[str, st
 
 class LocalBackend:
     """Programs on this machine, as the user who runs coderig. There is no isolation."""
+
+    ahead = Ahead(programs=2)
 
     def __init__(self, *, inherit_env: bool = False) -> None:
         self._env = base_environment(os.environ, inherit_env)

@@ -16,8 +16,15 @@ from sandbox.backends.ssh_config import SshOptions, resolve
 from sandbox.backends.ssh_connection import SEND_FAILURES, ChannelRefused, Connection, ConnectionGone, Program
 from sandbox.backends.ssh_known_hosts import HostKey
 from sandbox.backends.ssh_login import connect
-from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, RequestError
-from sandbox.values import Chunk, Deadline, SpawnRequest
+from sandbox.errors import (
+    BackendError,
+    Closed,
+    ConnectionLost,
+    PlaceUnavailable,
+    RequestError,
+    TooManyPrograms,
+)
+from sandbox.values import Ahead, Chunk, Deadline, SpawnRequest
 
 __all__ = ["SshBackend", "SshOptions", "SshProcess", "command_line"]
 
@@ -61,6 +68,8 @@ class SshBackend:
     """A host behind SSH. Connects on the first spawn, and again on the next one after a connection
     was lost. See Backend."""
 
+    ahead = Ahead(programs=2, shared=True)
+
     def __init__(self, options: SshOptions) -> None:
         """Raises RequestError for options or a config file that make no sense. Connects to nothing."""
         self.options = options
@@ -76,7 +85,7 @@ class SshBackend:
         """See Backend.spawn. Raises PlaceUnavailable or BackendError if there is no connection,
         or no channel; then nothing was run."""
         for _ in range(_START_TRIES):
-            program = self._open()
+            program = self._open(spare=request.spare)
             try:
                 env = dict(request.env)
                 term = env.pop("TERM", DEFAULT_TERM) if request.pty is not None else ""
@@ -100,7 +109,7 @@ class SshBackend:
         for connection in connections:
             connection.close()
 
-    def _open(self) -> Program:
+    def _open(self, *, spare: bool) -> Program:
         """A channel: on a connection that stands, or else on a new one."""
         tried: list[Connection] = []
         # One connection may be lost while we look; more than that is no accident.
@@ -116,6 +125,8 @@ class SshBackend:
                         raise BackendError(f"{self.name} opens no session at all: {error}") from error
                 except ConnectionGone:
                     continue
+            if spare and tried:
+                raise TooManyPrograms(f"{self.name} has no channel to spare")
             self._grow(tried)
         raise self._unsteady()
 
@@ -135,7 +146,7 @@ class SshBackend:
                 return
             if len(standing) >= self.options.max_connections:
                 count = sum(connection.open_programs for connection in standing)
-                raise BackendError(
+                raise TooManyPrograms(
                     f"{self.name}: server refused another channel ({count} open on {len(standing)} "
                     "connections; MaxSessions in its sshd_config); nothing was run"
                 )

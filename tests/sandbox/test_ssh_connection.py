@@ -184,9 +184,9 @@ def test_more_programs_than_one_connection_takes_open_another_connection() -> No
 def test_commands_at_their_timeout_are_ended_though_all_channels_are_taken() -> None:
     with start_sshd(max_sessions=2) as server, ThreadPoolExecutor(6) as pool:
         backend = SshBackend(options_of(server))
-        executor = Executor(backend)
+        executor = Executor(backend, {})
         request = ExecRequest(command="sleep 3711 & sleep 3711", timeout_s=1)
-        results = list(pool.map(lambda _: executor.run(request, cwd=None, env={}), range(6)))
+        results = list(pool.map(lambda _: executor.run(request, cwd=None), range(6)))
         assert [result.timed_out for result in results] == [True] * 6
         assert sh(backend, "ps ax -o args | grep -c '^sleep 3711'")[1] == b"0\n"
         backend.close()

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         ShellResult,
         SSHSandbox,
     )
+    from sandbox.aio import AsyncSandbox, AsyncShell, AsyncStream
     from sandbox.backends.docker import DockerOptions
     from sandbox.backends.ssh import SshOptions
 
@@ -112,6 +113,7 @@ _HOMES = {
         "Shell",
         "ShellResult",
     ),
+    "sandbox.aio": ("AsyncSandbox", "AsyncShell", "AsyncStream"),
     "sandbox.backends.docker": ("DockerOptions",),
     "sandbox.backends.ssh": ("SshOptions",),
 }
@@ -121,6 +123,9 @@ __all__ = [
     "Agent",
     "AgentError",
     "AnthropicModel",
+    "AsyncSandbox",
+    "AsyncShell",
+    "AsyncStream",
     "BackendError",
     "BadArguments",
     "Cancelled",

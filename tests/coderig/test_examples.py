@@ -13,6 +13,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PROMISED = {
     "agent.py": ["It printed hello.", "2 model calls"],
     "approvals.py": ["may it run? touch made", "Done. ['made']"],
+    "async_commands.py": ["['job 0', 'job 1', 'job 2']", "stderr warning", "ended; files: []"],
     "events.py": ["ToolStarted", "ToolProgress", "RunCompleted"],
     "files.py": ["one\ntwo\n", "['today.txt']", "tomorrow.txt"],
     "named_shell.py": ["test in src - exit code 0", "a new shell was opened"],

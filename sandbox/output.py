@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sandbox.errors import RequestError
 from sandbox.spill import Spill, SpillStore
-from sandbox.values import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Output
+from sandbox.values import DEFAULT_LIMIT_BYTES, MAX_LIMIT_BYTES, Output, unfinished_bytes
 
 HEAD_SHARE = 0.6
 
@@ -25,6 +27,16 @@ def checked_spill(store: SpillStore | None) -> None:
     """RequestError for what is no spill store; a path would be noticed in the middle of the output only."""
     if store is not None and not isinstance(store, SpillStore):
         raise RequestError(f"spill must be a SpillStore, not {store!r}: make one with SpillStore(directory)")
+
+
+def split_end(output: Output) -> tuple[Output, bytes]:
+    """An output without the beginning of a character of UTF-8 that it ends with, and that beginning."""
+    last = output.tail or output.head
+    count = unfinished_bytes(last)
+    if not count:
+        return output, b""
+    kept, half = last[:-count], last[-count:]
+    return (replace(output, tail=kept) if output.tail else replace(output, head=kept)), half
 
 
 class Keeper:

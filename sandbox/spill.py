@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sandbox import spill_read
+from sandbox import spill_read, spill_search
 from sandbox.errors import FileError, NotFound, RequestError
-from sandbox.spill_read import Found, Lines, View
+from sandbox.spill_read import Lines
+from sandbox.spill_search import Found, View
 from sandbox.values import Spilled
 
 DEFAULT_SPILL_BYTES = 1 << 30
@@ -218,10 +219,10 @@ class SpillStore:
 
         CRLF is a line end. A line over 1 MiB is searched in pieces, which overlap by 4 KiB.
         Raises RequestError for a pattern that is empty, no regular expression, or has a line end."""
-        looked_for = spill_read.compiled(pattern, regex=regex, ignore_case=ignore_case)
-        bounds = spill_read.Bounds(first, context, most, limit_bytes)
+        looked_for = spill_search.compiled(pattern, regex=regex, ignore_case=ignore_case)
+        bounds = spill_search.Bounds(first, context, most, limit_bytes)
         with self._reading(handle) as fd:
-            return spill_read.search(fd, looked_for, bounds, view)
+            return spill_search.search(fd, looked_for, bounds, view)
 
     @contextmanager
     def _reading(self, handle: str) -> Iterator[int]:

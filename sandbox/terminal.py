@@ -17,9 +17,10 @@ from sandbox import ending, framing
 from sandbox.backend import Backend
 from sandbox.errors import BackendError, Cancelled, Closed
 from sandbox.line import Line, Running
-from sandbox.output import Keeper
+from sandbox.output import Keeper, split_end
 from sandbox.shell import check_env
 from sandbox.spill import SpillStore
+from sandbox.sweeper import Sweeper
 from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
 
 _WAIT_MIN_S = 0.005
@@ -36,11 +37,17 @@ class Terminal:
     """A shell on a terminal. Opening waits until it is ready for a command."""
 
     def __init__(
-        self, backend: Backend, *, cwd: str | None, env: Mapping[str, str], size: PtySize | None = None
+        self,
+        backend: Backend,
+        sweeper: Sweeper,
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        size: PtySize | None = None,
     ) -> None:
         check_env(env)
         self.size = size or PtySize()
-        self._line = Line(backend, env, self.size)
+        self._line = Line(backend, sweeper, env, self.size)
         self._before: framing.Mark | None = None
         self._traps = False
         self._typed_ahead = False
@@ -49,7 +56,7 @@ class Terminal:
         try:
             self._enter(cwd)
         except BaseException:
-            self._line.process.close()
+            ending.hang_up(self._line)
             raise
 
     def _enter(self, cwd: str | None) -> None:
@@ -224,9 +231,12 @@ class Terminal:
 
     def _left_running(self, running: Running) -> ShellResult:
         result = self._result(running, None, left_running=True)
-        running.shown = self.seen()[-_SCREEN_BYTES:]
+        # Half a character belongs to the next part, where its rest will be.
+        captured, half = split_end(result.captured)
+        running.shown = (running.shown + captured.data)[-_SCREEN_BYTES:]
         running.keeper = Keeper(running.keeper.limit_bytes, running.keeper.store)
-        return result
+        running.keeper.feed(half)
+        return replace(result, captured=captured)
 
     def _shell_ended(
         self, notice: str = "the shell ended", survivors: tuple[Survivor, ...] = ()

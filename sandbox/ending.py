@@ -6,7 +6,6 @@ import time
 
 from sandbox.errors import BackendError
 from sandbox.line import Line
-from sandbox.sweep import end_tree
 from sandbox.values import GRACE_S, Deadline, Survivor
 
 _LOOK_S = 0.05
@@ -20,16 +19,17 @@ def stop_command(line: Line) -> tuple[tuple[Survivor, ...], str]:
     line.interrupt()
     if _back_within(line, GRACE_S):
         return (), "interrupted"
-    survivors = end_tree(line.backend, line.pid, foreground=True, pump=line.drain, done=lambda: line.has_mark)
+    ending = line.sweeper.end(line.pid, foreground=True, pump=line.drain, done=lambda: line.has_mark)
     if not _back_within(line, GRACE_S) and line.running is not None:
         line.interrupt()
         _back_within(line, GRACE_S)
-    return survivors, "terminated"
+    return ending.survivors, "terminated"
 
 
 def kill_shell(line: Line) -> tuple[Survivor, ...]:
     """End a shell that does not come back, and all that it started; who survived."""
-    return end_tree(line.backend, line.pid, pump=line.drain, done=lambda: not line.is_alive, first="KILL")
+    ending = line.sweeper.end(line.pid, pump=line.drain, done=lambda: not line.is_alive, first="KILL")
+    return ending.survivors
 
 
 def hang_up(line: Line) -> None:
@@ -38,10 +38,11 @@ def hang_up(line: Line) -> None:
     pump = line.drain if line.running is None else time.sleep
     try:
         if line.is_alive:
-            end_tree(line.backend, line.pid, pump=pump, done=lambda: not line.is_alive, first="HUP")
+            line.sweeper.end(line.pid, pump=pump, done=lambda: not line.is_alive, first="HUP")
     except BackendError:
         pass  # the place is gone, and the shell with it
     finally:
+        line.sweeper.forget(line.pid)
         line.process.close()
 
 

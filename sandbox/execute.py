@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,8 @@ from sandbox.errors import (
 )
 from sandbox.lane import LaneLost
 from sandbox.output import Keeper, checked_limit, checked_spill
-from sandbox.sweep import end_tree
+from sandbox.sweep import MARKER, new_mark
+from sandbox.sweeper import Ending, Sweeper
 from sandbox.values import (
     DEFAULT_TIMEOUT_S,
     GRACE_S,
@@ -45,7 +45,13 @@ _CANCEL_WAIT_S = 0.05
 # is already under way is read.
 _DRAIN_QUIET_S = 0.1
 _DRAIN_MAX_S = 2.0
-_MARKER = "CODERIG_EXEC"
+_DRAIN_MAX_BYTES = 32 << 20
+# The status of a program follows the end of its streams at once.
+_EOF_WAIT_S = 0.00005
+# A command that has run for so long is ended if this process dies (see `Sweeper.watch`).
+_WATCH_AFTER_S = 0.25
+# What a watcher of the output is told only after the command was ended; then no more is read until then.
+_HELD_BYTES = 1 << 20
 
 
 class Executor:
@@ -54,12 +60,14 @@ class Executor:
     env      set for every command
     warm     start the shells of commands ahead (see `warm.py`)
     backend  the backend, as everything that starts programs there should use it
+    sweeper  what ends process trees there; `close` leaves it running, for the shells
     """
 
     def __init__(self, backend: Backend, env: Mapping[str, str], *, warm: bool = True) -> None:
         self.backend = GivingBack(backend)
         self._launchers = Launchers(self.backend, prelude=shell.prelude(env), warm=warm)
-        self.backend.give_back = self._launchers.give_back
+        self.sweeper = Sweeper(self.backend)
+        self.backend.give_back = lambda: self._launchers.give_back() or self.sweeper.give_back()
         self._closing = threading.Event()
         self._active = 0
         self._changed = threading.Condition()
@@ -93,22 +101,26 @@ class Executor:
         timeout_s = checked_timeout(request.timeout_s)
         checked_limit(request.limit_bytes)
         checked_spill(request.spill)
-        marker = secrets.token_hex(12)
+        mark = new_mark()
         line = shell.launch_line(
             request.command,
             cwd=cwd,
-            env={**request.env, _MARKER: marker},
+            env={**request.env, MARKER: mark},
+            mark=mark,
             has_stdin=request.stdin is not None,
         )
         with self._counted():
-            return self._run(request, line, f"{_MARKER}={marker}", str(cwd), timeout_s)
+            if request.cancel is not None and request.cancel.is_set():
+                raise Cancelled("cancelled before the command began; nothing was run")
+            self.sweeper.prepare()
+            return self._run(request, line, mark, str(cwd), timeout_s)
 
-    def _run(self, request: ExecRequest, line: bytes, marker: str, cwd: str, timeout_s: float) -> ExecResult:
+    def _run(self, request: ExecRequest, line: bytes, mark: str, cwd: str, timeout_s: float) -> ExecResult:
         launcher = self._launchers.take(len(line) + len(request.stdin or b""), request.stdin is not None)
         while True:
-            call = _Call(self.backend, launcher.process, request, marker, self._closing)
+            call = _Call(self.sweeper, launcher.process, request, mark, self._closing)
             try:
-                started = call.start(launcher.token, line)
+                started = call.start(launcher.token, launcher.head + line)
                 self._launchers.learn(started.shell)
                 if started.cwd_error is not None:
                     raise cwd_failure(cwd, started.cwd_error)
@@ -118,16 +130,19 @@ class Executor:
                     raise BackendError(str(error), stderr=call.kept("stderr")) from None
             except BackendError as error:
                 error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
-                if isinstance(error, LaneLost):
+                if isinstance(error, LaneLost) or error is call.raised:
                     call.abandon()
                 raise
-            except FileError:
+            except FileError as error:
+                if error is call.raised:
+                    call.abandon()
                 raise
             except BaseException:
                 # A callback that raised, Ctrl-C, a cancellation while the command was starting.
                 call.abandon()
                 raise
             finally:
+                self.sweeper.forget(call.pid)
                 launcher.process.close()
                 call.close_keepers()
             launcher = self._launchers.new()
@@ -158,14 +173,18 @@ class _NotBegun(Exception):
 
 @dataclass
 class _Call:
-    backend: Backend
+    sweeper: Sweeper
     process: Process
     request: ExecRequest
-    marker: str
+    mark: str
     closing: threading.Event
     pid: int = 0
     started_s: float = 0.0
     reader: shell.StartReader | None = None
+    raised: BaseException | None = None
+    eof: bool = False
+    held: list[Chunk] = field(default_factory=list)
+    held_bytes: int = 0
     keepers: dict[StreamName, Keeper] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -223,71 +242,110 @@ class _Call:
     def finish(self, timeout_s: float) -> ExecResult:
         """Read until the command has ended, or end it."""
         deadline = Deadline(self.started_s + timeout_s, self.request.cancel)
-        wait_s = _WAIT_MIN_S
+        wait_s, asked_s, watched = _WAIT_MIN_S, self.started_s, False
         while True:
-            if self.closing.is_set():
-                self._kill()
-                raise Closed("the sandbox was closed while the command ran; it was ended")
-            if deadline.cancelled:
-                self._kill()
-                raise Cancelled(
-                    "cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr")
-                )
-            if deadline.passed and self.process.poll() is None:
-                survivors = self._kill()
-                return self._result(self.process.poll(), timed_out=True, survivors=survivors)
-            chunk = self.process.read(self._bounded(wait_s, deadline))
+            self._check_wanted(deadline)
+            chunk = self._read(self._bounded(wait_s, deadline))
             self._take(chunk)
-            if chunk.eof:
-                return self._result(self._wait(deadline))
+            now_s = time.monotonic()
+            if not watched and now_s - self.started_s > _WATCH_AFTER_S:
+                watched = True
+                self.sweeper.watch(self.pid, mark=self.mark)
             if chunk.stdout or chunk.stderr:
                 wait_s = _WAIT_MIN_S
-                continue
-            wait_s = min(wait_s * 2, _WAIT_MAX_S)
-            if self.process.poll() is not None:
+                # A child in the background may write for ever: now and then, ask about the program itself.
+                if now_s - asked_s < _WAIT_MAX_S and now_s < deadline.at_s:
+                    continue
+            elif chunk.eof and not self.eof:
+                self.eof, wait_s = True, _EOF_WAIT_S
+            else:
+                wait_s = min(wait_s * 2, _CANCEL_WAIT_S if self.eof else _WAIT_MAX_S)
+            asked_s = now_s
+            status = self.process.poll()
+            if status is not None:
                 self._drain()
-                return self._result(self.process.poll())
+                return self._result(status)
+            if deadline.passed:
+                return self._time_out()
+
+    def _check_wanted(self, deadline: Deadline) -> None:
+        """End the command if the sandbox is being closed or the caller cancelled."""
+        if self.closing.is_set():
+            self._kill()
+            raise Closed("the sandbox was closed while the command ran; it was ended")
+        if deadline.cancelled:
+            self._kill()
+            raise Cancelled("cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr"))
 
     def _bounded(self, wait_s: float, deadline: Deadline) -> float:
         cap = _CANCEL_WAIT_S if deadline.cancel is not None else wait_s
         return min(wait_s, cap, deadline.remaining_s())
 
-    def _take(self, chunk: Chunk) -> None:
-        for name, data in (("stdout", chunk.stdout), ("stderr", chunk.stderr)):
-            if data:
-                stream: StreamName = "stdout" if name == "stdout" else "stderr"
-                self.keepers[stream].feed(data)
-                if self.request.on_output is not None:
-                    self.request.on_output(stream, data)
+    def _read(self, timeout_s: float) -> Chunk:
+        """What came; once the streams are closed, only time passes: the program may go on without them."""
+        if self.eof:
+            time.sleep(timeout_s)
+            return Chunk(eof=True)
+        return self.process.read(timeout_s)
 
-    def _wait(self, deadline: Deadline) -> int | None:
-        """The streams are closed; the program may go on, or its status be a moment behind."""
-        pause_s = 0.00005
-        while (status := self.process.poll()) is None:
-            if deadline.cancelled or deadline.passed:
-                return None
-            time.sleep(min(pause_s, deadline.remaining_s()))
-            pause_s = min(pause_s * 2, _CANCEL_WAIT_S)
-        return status
+    def _take(self, chunk: Chunk) -> None:
+        self._keep(chunk)
+        self._tell(chunk)
+
+    def _keep(self, chunk: Chunk) -> None:
+        self.keepers["stdout"].feed(chunk.stdout)
+        self.keepers["stderr"].feed(chunk.stderr)
+
+    def _tell(self, chunk: Chunk) -> None:
+        on_output = self.request.on_output
+        if on_output is None:
+            return
+        try:
+            if chunk.stdout:
+                on_output("stdout", chunk.stdout)
+            if chunk.stderr:
+                on_output("stderr", chunk.stderr)
+        except BaseException as error:
+            self.raised = error
+            raise
 
     def _drain(self) -> None:
-        until = Deadline.after(_DRAIN_MAX_S)
-        while not until.passed:
+        """Read what is under way. Only the reading is timed: a slow watcher loses nothing."""
+        spent_s, size = 0.0, 0
+        while not self.eof and spent_s < _DRAIN_MAX_S and size < _DRAIN_MAX_BYTES:
+            began_s = time.monotonic()
             chunk = self.process.read(_DRAIN_QUIET_S)
+            spent_s += time.monotonic() - began_s
+            size += len(chunk.stdout) + len(chunk.stderr)
             self._take(chunk)
             if chunk.eof or not (chunk.stdout or chunk.stderr):
                 return
 
-    def _kill(self) -> tuple[Survivor, ...]:
-        survivors = end_tree(
-            self.backend,
-            self.pid,
-            marker=self.marker,
-            pump=self._pump,
-            done=self._has_ended,
-        )
+    def _kill(self) -> Ending:
+        ending = self.sweeper.end(self.pid, mark=self.mark, pump=self._pump, done=self._has_ended)
+        held, self.held, self.held_bytes = self.held, [], 0
+        for chunk in held:
+            self._tell(chunk)
         self._drain()
-        return survivors
+        return ending
+
+    def _time_out(self) -> ExecResult:
+        ending = self._kill()
+        if ending.gone:
+            # It had just ended by itself.
+            until = Deadline.after(5 * GRACE_S)
+            while (status := self.process.poll()) is None and not until.passed:
+                time.sleep(_WAIT_MIN_S)
+            if status is not None:
+                return self._result(status)
+        return self._result(self._last_status(), timed_out=True, survivors=ending.survivors)
+
+    def _last_status(self) -> int:
+        try:
+            status = self.process.poll()
+        except LaneLost:
+            status = None
+        return 137 if status is None else status
 
     def abandon(self) -> None:
         """End what still runs, without the caller's callback."""
@@ -315,25 +373,28 @@ class _Call:
             return False
 
     def _pump(self, timeout_s: float) -> None:
-        """Take output that arrives while the tree is being ended; a full pipe would hold it up."""
-        chunk = self.process.read(timeout_s)
-        self._take(chunk)
-        if chunk.eof:
-            time.sleep(timeout_s)
+        """Let time pass while the tree is being ended, and keep its output: a full pipe would hold it up.
+
+        The caller's callback is not called meanwhile: a slow one would hold it up, too."""
+        until = Deadline.after(timeout_s)
+        while True:
+            if self.eof or self.held_bytes >= _HELD_BYTES:
+                time.sleep(until.remaining_s())
+                return
+            chunk = self.process.read(until.remaining_s())
+            self.eof = chunk.eof
+            self._keep(chunk)
+            if self.request.on_output is not None and (chunk.stdout or chunk.stderr):
+                self.held.append(chunk)
+                self.held_bytes += len(chunk.stdout) + len(chunk.stderr)
+            if until.passed:
+                return
 
     def _result(
-        self, status: int | None, *, timed_out: bool = False, survivors: tuple[Survivor, ...] = ()
+        self, status: int, *, timed_out: bool = False, survivors: tuple[Survivor, ...] = ()
     ) -> ExecResult:
-        if status is None and not timed_out:
-            # The program closed its streams and lived on until its time or the caller's patience ended.
-            survivors = self._kill()
-            if self.request.cancel is not None and self.request.cancel.is_set():
-                raise Cancelled(
-                    "cancelled by the caller", stdout=self.kept("stdout"), stderr=self.kept("stderr")
-                )
-            status, timed_out = self.process.poll(), True
         return ExecResult(
-            exit_code=status if status is not None else 137,
+            exit_code=status,
             stdout_output=self.keepers["stdout"].take(),
             stderr_output=self.keepers["stderr"].take(),
             timed_out=timed_out,

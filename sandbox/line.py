@@ -14,7 +14,7 @@ from sandbox import framing
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError
 from sandbox.output import Keeper
-from sandbox.sweep import front_processes
+from sandbox.sweeper import Sweeper
 from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, SpawnRequest
 
 TERMINAL_ENV = {"TERM": "xterm-256color", "PS1": "", "PS2": "", "ENV": ""}
@@ -44,9 +44,10 @@ class Running:
 class Line:
     """A shell's process and its terminal. Opening waits until it has said which shell it is."""
 
-    def __init__(self, backend: Backend, env: Mapping[str, str], size: PtySize) -> None:
+    def __init__(self, backend: Backend, sweeper: Sweeper, env: Mapping[str, str], size: PtySize) -> None:
         """Raises BackendError if no shell can be started, or it says nothing in time."""
-        self.backend = backend
+        self.sweeper = sweeper
+        sweeper.prepare()
         self.running: Running | None = None
         self._pending = b""
         token = secrets.token_hex(12)
@@ -58,6 +59,7 @@ class Line:
         except BaseException:
             self.process.close()
             raise
+        sweeper.watch(self.pid, first="HUP")
         self.frame = framing.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
 
     def _await_start(self, token: str) -> tuple[int, str]:
@@ -146,7 +148,7 @@ class Line:
 
     def probe(self, running: Running) -> None:
         """Ask for the mark, if the shell is at its prompt: a program that reads there must not see it."""
-        if not front_processes(self.backend, self.pid):
+        if not self.sweeper.front_processes(self.pid):
             running.probed = True
             self.type(self.frame.probe(running.nonce, running.sane))
         running.reader.prompted = False

@@ -65,7 +65,7 @@ class Sandbox:
         self._executor = Executor(backend, self._env, warm=warm)
         self._cwd: str | None = directory if directory and directory.startswith("/") else None
         self._cwd_lock = threading.Lock()
-        self._shells = ShellPool(self._executor.backend, self._env, lambda: self.cwd)
+        self._shells = ShellPool(self._executor.backend, self._executor.sweeper, self._env, lambda: self.cwd)
         self._files = Files(self.run)
         self._closed = False
 
@@ -185,6 +185,7 @@ class Sandbox:
             self._closed = True
             self._executor.close()
             self._shells.close()
+            self._executor.sweeper.close()
             self._backend.close()
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import RequestError
+from sandbox.sweep import mark_line
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Linux refuses a longer single string in argv or in the environment (MAX_ARG_STRLEN, execve(2)).
@@ -92,7 +93,7 @@ def prelude(env: Mapping[str, str]) -> bytes:
 
 
 def launch_line(
-    command: str | Sequence[str], *, cwd: str | None, env: Mapping[str, str], has_stdin: bool
+    command: str | Sequence[str], *, cwd: str | None, env: Mapping[str, str], has_stdin: bool, mark: str = ""
 ) -> bytes:
     """The second line for a launcher: runs a command. Raises RequestError for what cannot be carried."""
     check_env(env)
@@ -104,7 +105,7 @@ def launch_line(
         body = _argv_text(command)
     enter = _enter_text(cwd) if cwd else ""
     setup = (
-        f"{enter}{_exports(env)}printf '%s go\\n' \"$1\"; unset cr_line; set --; "
+        f"{enter}{_exports(env)}{mark_line(mark)}printf '%s go\\n' \"$1\"; unset cr_line; set --; "
         f"{'' if has_stdin else 'exec </dev/null; '}"
     )
     # An `eval` of its own, on the first line: then the shell counts the command's lines from 1.

@@ -15,6 +15,7 @@ from sandbox.errors import BackendError, Closed, NotFound, RequestError
 from sandbox.execute import checked_timeout
 from sandbox.output import checked_limit, checked_spill
 from sandbox.spill import SpillStore
+from sandbox.sweeper import Sweeper
 from sandbox.terminal import NotBegun, Terminal
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
@@ -223,8 +224,11 @@ class Shell:
 class ShellPool:
     """The shells of one sandbox, by name. Opening one never waits for another."""
 
-    def __init__(self, backend: Backend, env: Mapping[str, str], cwd: Callable[[], str | None]) -> None:
+    def __init__(
+        self, backend: Backend, sweeper: Sweeper, env: Mapping[str, str], cwd: Callable[[], str | None]
+    ) -> None:
         self._backend = backend
+        self._sweeper = sweeper
         self._env = env
         self._cwd = cwd
         self._lock = threading.Lock()
@@ -267,4 +271,4 @@ class ShellPool:
             raise RequestError(f"cannot open another shell ({len(self._shells)} open): close one first")
 
     def _open(self, cwd: str | None) -> Terminal:
-        return Terminal(self._backend, cwd=cwd or self._cwd(), env=self._env)
+        return Terminal(self._backend, self._sweeper, cwd=cwd or self._cwd(), env=self._env)

@@ -1,189 +1,252 @@
-"""The end of a process tree, where it runs.
+"""The program that ends process trees, where they run; pure text, and the reading of its answers.
 
-One small program runs beside what it is to end, in the same process namespace, and is driven over its
-standard input: a line names a signal (0: none), it sends that to every member of the tree and answers
-with the members that are alive. It finds them through /proc by process group, session, parenthood and
-an environment marker, with shell built-ins only (a grep that looks beyond a NUL, which busybox's does
-not, only as a shortcut).
+It runs beside what it is to end, in the same process namespace and in a session of its own, and is told
+over its standard input what to do. Once it runs it starts no process, so a place where none can be started
+any more does not stop it: it needs a shell's built-ins and /proc.
+
+A tree is found by process group, session, parenthood and a mark. The mark is a number that every
+descendant inherits whatever it does to its session, parents or environment: the soft limit of the resident
+set, which Linux has not enforced since 2.4.30. It is far above any memory, so nothing else meets it. Where
+a place does not keep it, the same number in the environment serves.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from sandbox.backend import Backend
-from sandbox.errors import BackendError
-from sandbox.shell import quote
-from sandbox.values import GRACE_S, START_TIMEOUT_S, Deadline, SpawnRequest, Survivor
+from sandbox.values import Survivor
 
+MARKER = "CODERIG_EXEC"
+"""The environment variable that holds a command's mark."""
+_LOW_KIB, _SPAN_KIB = 1 << 51, 1 << 51
+
+# One line of input is one word and its fields:
+#   ask ID ROOT MODE MARK BORN SIGNAL KNOWN...   one pass; see `Ask`
+#   watch ROOT SIGNAL MARK                       end this tree when our input ends without a farewell
+#   forget ROOT                                  that is over
+#   bye                                          farewell: end nothing
+# found: pids of members in blanks; said: the same as PID:BORN=NAME; loose: others, as PID:PARENT:BORN=NAME.
 _SWEEP = r"""
-alive() {
-  cr_table= cr_found=" "
-  if [ -n "$marker" ] && printf 'a\0b' | grep -qF b 2>/dev/null; then
-    cr_marked=" $(grep -lsF -e "$marker" /proc/[0-9]*/environ 2>/dev/null | while IFS= read -r f; do
-      f=${f#/proc/}; printf '%s ' "${f%/environ}"; done)"
-  else cr_marked=; fi
-  for d in /proc/[0-9]*; do
+trap '' HUP INT TERM PIPE
+exec 2>/dev/null
+send() { kill -s "$1" -- "$2"; }
+look() {
+  IFS= read -r s <"/proc/$1/stat" || return 1
+  n=${s#*\(}; n=${n%\)*}; n=${n%% *}
+  set -- ${s##*\) }
+  state=$1 parent=$2 group=$3 session=$4 front=$6 start=${20}
+  case $state in Z|X|x) return 1;; esac
+}
+carries() {
+  while IFS= read -r l; do
+    case $l in 'Max resident set '*) set -- $l; [ "$4" = "$mark" ]; return;; esac
+  done <"/proc/$1/limits"
+  return 1
+}
+mentions() {
+  while IFS= read -r l || [ -n "$l" ]; do
+    case $l in *"$name=$mark"*) return 0;; esac
+  done <"/proc/$1/environ"
+  return 1
+}
+marked() {
+  case $mark in -) return 1;; esac
+  if [ -n "$kept" ]; then carries "$1"; else carries "$1" || mentions "$1"; fi
+}
+member() {
+  found="$found$1 " said="$said $2"
+  [ -n "$halting" ] || return 0
+  case $halted in *" $1 "*) return 0;; esac
+  halted="$halted$1 "
+  if send STOP "$1" && [ "$3" != "$root" ]; then again=1; fi
+}
+scan() {
+  found=' ' said= loose= again=
+  set +f; set -- /proc/[0-9]*; set -f
+  for d; do
     q=${d#/proc/}
-    [ "$q" = "$$" ] && continue
-    { IFS= read -r s <"$d/stat"; } 2>/dev/null || continue
-    n=${s#*\(}; n=${n%\)*}
-    set -- ${s##*\) }
-    case $1 in Z|X|x) continue;; esac
-    cr_table="$cr_table $q:$2"
+    if [ "$q" = "$$" ] || ! look "$q"; then continue; fi
+    case $known in *" $q:$start "*) member "$q" "$q:$start=$n" "$group"; continue;; esac
     case $mode in
-      foreground) 
-        if [ "$q" != "$root" ] && [ "$3" = "$front" ] && [ "$4" = "$root" ]; then member "$q"; continue; fi;;
-      *) if [ "$q" = "$root" ] || [ "$3" = "$root" ] || [ "$4" = "$root" ]; then member "$q"; continue; fi;;
+      foreground)
+        if [ "$q" != "$root" ] && [ "$group" = "$fore" ] && [ "$session" = "$root" ]; then
+          member "$q" "$q:$start=$n" "$group"; continue
+        fi;;
+      *)
+        if [ "$q" = "$root" ] || [ "$group" = "$root" ] || [ "$session" = "$root" ]; then
+          member "$q" "$q:$start=$n" "$group"; continue
+        fi;;
     esac
-    case $cr_marked in *" $q "*) member "$q"; continue;; esac
-    if [ -n "$marker" ] && [ -z "$cr_marked" ] && marked "$d"; then member "$q"; fi
+    case $found in *" $parent "*) member "$q" "$q:$start=$n" "$group"; continue;; esac
+    [ "$start" -ge "$born" ] || continue
+    if marked "$q"; then member "$q" "$q:$start=$n" "$group"; else loose="$loose $q:$parent:$start=$n"; fi
   done
-  cr_more=1
-  while [ -n "$cr_more" ]; do
-    cr_more=
-    for e in $cr_table; do
-      case $cr_found in *" ${e%%:*} "*) continue;; esac
-      case $cr_found in *" ${e##*:} "*) member "${e%%:*}"; cr_more=1;; esac
+  more=$loose
+  while [ -n "$more" ]; do
+    more=
+    for e in $loose; do
+      q=${e%%:*} t=${e#*:}
+      case $found in *" $q "*) continue;; esac
+      case $found in *" ${t%%:*} "*) member "$q" "$q:${t#*:}" -; more=1;; esac
     done
   done
 }
-each() { for q in $cr_found; do send "$1" "$q"; done; }
-send() { kill -s "$1" -- "$2" 2>/dev/null; }
-member() { cr_found="$cr_found$1 "; }
-marked() {
-  while IFS= read -r e || [ -n "$e" ]; do
-    case $e in *"$marker"*) return 0;; esac
-  done 2>/dev/null <"$1/environ"
-  return 1
-}
-front() { { IFS= read -r s <"/proc/$root/stat"; } 2>/dev/null && set -- ${s##*\) } && front=$6; }
-front=$root
-printf '%s ready\n' "$token"
-while IFS= read -r signal; do
-  [ "$mode" = foreground ] && front
-  alive
-  if [ "$signal" != 0 ]; then
-    # Stopped first, or a shell whose child has died runs its next command before its own turn comes.
-    # Not in the foreground of a shell: that would take its job for suspended; there, the group at once.
-    if [ "$mode" = tree ]; then each STOP; elif [ "$front" != "$root" ]; then send "$signal" "-$front"; fi
-    each "$signal"
-    [ "$signal" = KILL ] || each CONT
-    alive
-  fi
-  printf '%s' "$token"
-  for q in $cr_found; do
-    n='?'; { IFS= read -r s <"/proc/$q/stat"; } 2>/dev/null && n=${s#*\(} && n=${n%\)*}
-    printf ' %s=%s' "$q" "${n%% *}"
+lasting() {
+  found=' ' said=
+  for e in $known; do
+    q=${e%%:*}
+    if look "$q" && [ "$start" = "${e#*:}" ]; then found="$found$q " said="$said $q:$start=$n"; fi
   done
-  printf ' .\n'
+  [ "$found" != ' ' ]
+}
+begin() {
+  fore=0 halted=' ' halting=
+  if look "$root"; then
+    if [ "$born" = 0 ]; then born=$start; fi
+    # Another process has the number: then no group or session of that number is left, either.
+    if [ "$born" = "$start" ]; then fore=$front; else root=none; fi
+  elif [ "$born" = 0 ]; then return 1; fi
+}
+strike() {
+  # Stopped first, or a shell whose child has died runs its next command before its own turn comes; the
+  # group at once, because a process that forks outruns any list. What stands still keeps its number, too.
+  # Not in the foreground of a shell: that would take its job for suspended.
+  if [ "$mode" = tree ]; then
+    halting=1 turns=0 again=1
+    send STOP "-$root"
+    while [ -n "$again" ] && [ "$turns" -lt 20 ]; do scan; turns=$((turns + 1)); done
+    halting=
+  else
+    if [ "$fore" -gt 0 ] && [ "$fore" != "$root" ]; then send "$1" "-$fore"; fi
+    scan
+  fi
+  for q in $found; do send "$1" "$q"; done
+  if [ "$1" != KILL ]; then for q in $found; do send CONT "$q"; done; fi
+}
+answer() {
+  begin || { printf '%s %s gone .\n' "$token" "$id"; return; }
+  # While one of those that were told is there, the question is answered; none is: look for others.
+  if [ "$signal" != 0 ]; then strike "$signal"; elif ! lasting; then scan; fi
+  printf '%s %s %s%s .\n' "$token" "$id" "$born" "$said"
+}
+drop() {
+  kept_watch=
+  for e in $watched; do case $e in "$1:"*) ;; *) kept_watch="$kept_watch $e";; esac; done
+  watched=$kept_watch
+}
+take() {
+  root=${1%%:*}; t=${1#*:}; born=${t%%:*}; t=${t#*:}; first=${t%%:*} mark=${t#*:} mode=tree known=
+}
+deserted() {
+  targets=
+  for e in $watched; do
+    take "$e"
+    if look "$root" && [ "$start" = "$born" ]; then targets="$targets $e"; begin; strike "$first"; fi
+  done
+  [ -n "$targets" ] || exit 0
+  # However the pause fares: a shell that cannot start a program may end here.
+  trap finish EXIT
+  sleep 1
+  exit 0
+}
+finish() {
+  trap - EXIT
+  for e in $targets; do
+    take "$e"; turn=0 found='?'
+    while [ "$found" != ' ' ] && [ "$turn" -lt 20 ]; do begin; strike KILL; turn=$((turn + 1)); done
+  done
+}
+watched= kept= mark=$probe
+if ulimit -S -m "$((mark / 1024))" && carries "$$"; then kept=1; fi
+set -f
+printf '%s ready %s\n' "$token" "$$"
+while read -r verb id root mode mark born signal known; do
+  known=" $known "
+  case $verb in
+    ask) answer;;
+    watch) if look "$id"; then watched="$watched $id:$start:$root:$mode"; fi;;
+    forget) drop "$id";;
+    bye) exit 0;;
+  esac
 done
+deserted
 """
+# bash reads files in blocks, which halves the time of a pass; -p: without start files.
+_CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -p -c "$1" bash; fi; eval "$1"'
 
 
-def sweep_argv(pid: int, *, marker: str, foreground: bool, token: str) -> list[str]:
-    """The program that ends the tree of a process (pid as seen where it runs).
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One pass over the processes of a place.
 
-    marker      an environment entry that marks members, or ""
-    foreground  only what runs in the foreground of the terminal whose shell is pid; spare the shell
+    root        the tree's root, as seen in the place
+    foreground  only what runs in the foreground of the terminal whose shell is root; spare the shell
+    mark        see `new_mark`; "" where the tree has none
+    born        when the root began, in the place's clock ticks; 0: not known, ask the root itself
+    signal      a signal's name, or "0": only look
+    known       members that earlier passes saw, as "PID:BORN"
     """
-    head = f"root={pid} mode={'foreground' if foreground else 'tree'} marker={quote(marker)} token={token}\n"
-    return ["sh", "-c", head + _SWEEP, "sh"]
+
+    root: int
+    foreground: bool = False
+    mark: str = ""
+    born: int = 0
+    signal: str = "0"
+    known: frozenset[str] = frozenset()
+
+    def line(self, number: int) -> bytes:
+        """The line that asks; its answer bears the number."""
+        mode = "foreground" if self.foreground else "tree"
+        words = ["ask", str(number), str(self.root), mode, self.mark or "-", str(self.born), self.signal]
+        return (" ".join([*words, *sorted(self.known)]) + "\n").encode()
 
 
-def read_sweep(line: bytes) -> tuple[Survivor, ...] | None:
-    """The members that a sweep says are alive, from one answer line; None for the ready line."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one pass found: the members that are alive, and when the root began. None: no such root."""
+
+    born: int
+    members: dict[str, Survivor]
+
+
+def new_mark() -> str:
+    """A mark for one tree: a number of bytes, as `ulimit` and /proc show it."""
+    return str((_LOW_KIB + secrets.randbelow(_SPAN_KIB)) * 1024)
+
+
+def mark_line(mark: str) -> str:
+    """Shell text that gives the mark to the shell that reads it and to all its descendants; "" for none."""
+    return f"ulimit -S -m {int(mark) // 1024} 2>/dev/null; " if mark else ""
+
+
+def sweep_argv(token: str) -> list[str]:
+    """The program. Each of its answers is one line that begins with the token."""
+    return ["sh", "-c", _CHOOSE, "sh", f"token={token} name={MARKER} probe={_LOW_KIB * 1024}\n{_SWEEP}"]
+
+
+def watch_line(root: int, first: str, mark: str) -> bytes:
+    """Tell the program to end this tree, beginning with this signal, if its input ends without `BYE`."""
+    return f"watch {root} {first} {mark or '-'}\n".encode()
+
+
+def forget_line(root: int) -> bytes:
+    """Take `watch_line` back."""
+    return f"forget {root}\n".encode()
+
+
+BYE = b"bye\n"
+
+
+def read_answer(line: bytes, number: int) -> Seen | None:
+    """One answer, without its token. Raises ValueError if it is none to that number."""
     words = line.decode("utf-8", "replace").split()
-    if words[1:] == ["ready"]:
+    if len(words) < 3 or words[0] != str(number) or words[-1] != ".":
+        raise ValueError(f"no answer to {number}: {line[:200]!r}")
+    if words[1] == "gone":
         return None
-    pairs = [word.partition("=") for word in words[1:] if word != "."]
-    return tuple(Survivor(pid=int(pid), name=name) for pid, _, name in pairs)
-
-
-def end_tree(
-    backend: Backend,
-    pid: int,
-    *,
-    marker: str = "",
-    foreground: bool = False,
-    pump: Callable[[float], None],
-    done: Callable[[], bool],
-    first: str = "TERM",
-) -> tuple[Survivor, ...]:
-    """End a process tree where it runs: the first signal, a grace, then KILL; returns who is left.
-
-    pid    as seen in the place
-    pump   called while waiting, to take output for up to so many seconds
-    done   whether the process itself has ended
-    """
-    sweep = _Sweep(backend, pid, marker, foreground, pump)
-    try:
-        left = sweep.signal(first)
-        grace = Deadline.after(GRACE_S)
-        while left and not grace.passed:
-            pump(min(0.05, grace.remaining_s()))
-            left = sweep.signal("0")
-        for _ in range(5):  # forks may race with a sweep: again, until it finds nobody
-            if not left:
-                break
-            left = sweep.signal("KILL")
-            pump(0.02)
-        settle = Deadline.after(GRACE_S)
-        while (left or not done()) and not settle.passed and not foreground:
-            pump(0.02)
-            left = sweep.signal("0")
-        return left
-    finally:
-        sweep.close()
-
-
-def front_processes(backend: Backend, pid: int) -> tuple[Survivor, ...]:
-    """What runs in the foreground of the terminal whose shell is pid; empty: the shell is at its prompt."""
-    sweep = _Sweep(backend, pid, "", True, lambda _: None)
-    try:
-        return sweep.signal("0")
-    finally:
-        sweep.close()
-
-
-class _Sweep:
-    """A sweep program beside the tree, driven over its input."""
-
-    def __init__(
-        self, backend: Backend, pid: int, marker: str, foreground: bool, pump: Callable[[float], None]
-    ) -> None:
-        self._token = secrets.token_hex(8)
-        self._buffer = b""
-        self._pump = pump
-        argv = sweep_argv(pid, marker=marker, foreground=foreground, token=self._token)
-        self._process = backend.spawn(SpawnRequest(argv=argv))
-        try:
-            self._answer()
-        except BaseException:
-            self._process.close()
-            raise
-
-    def signal(self, name: str) -> tuple[Survivor, ...]:
-        self._process.write(f"{name}\n".encode(), START_TIMEOUT_S)
-        return read_sweep(self._answer()) or ()
-
-    def _answer(self) -> bytes:
-        deadline = Deadline.after(START_TIMEOUT_S)
-        token = self._token.encode()
-        while True:
-            at = self._buffer.find(token)
-            end = self._buffer.find(b"\n", at) if at >= 0 else -1
-            if end >= 0:
-                line, self._buffer = self._buffer[at:end], self._buffer[end + 1 :]
-                return line
-            chunk = self._process.read(0.01)
-            self._buffer += chunk.stdout
-            if chunk.eof or deadline.passed:
-                raise BackendError("the command could not be ended: no shell could be started beside it")
-            if not chunk.stdout:
-                self._pump(0)
-
-    def close(self) -> None:
-        self._process.close_stdin()
-        self._process.close()
+    members = {}
+    for word in words[2:-1]:
+        key, _, name = word.partition("=")
+        members[key] = Survivor(pid=int(key.partition(":")[0]), name=name or "?")
+    return Seen(int(words[1]), members)

@@ -1,0 +1,365 @@
+"""The one sweep program of a sandbox, kept running, and what it is used for: the end of process trees.
+
+Told over its input (see `sweep.py`), it needs no new process in a place where a command has used up all
+that may be had, and no descriptor here. It also holds a dead man's handle: when this process dies, its
+input ends, and it ends the commands that were being watched.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox import sweep
+from sandbox.backend import Backend, Process
+from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, SandboxError
+from sandbox.values import GRACE_S, START_TIMEOUT_S, Deadline, SpawnRequest, Survivor
+
+IDLE_S = 300.0
+"""How long a sweep program is kept without any command."""
+_ANSWER_S = 10.0
+_TAKE_S = 1.0
+_LOOK_S = 1.0
+_RETRY_S = 5.0
+_PAUSE_S = 10.0
+_PASS_S = 0.005
+_PASS_MAX_S = 0.05
+_HARD_S = 5.0
+# More would not fit a line that is read in reasonable time; the marks find the rest.
+_KNOWN_MAX = 4096
+
+Pump = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a tree was ended.
+
+    survivors  what is still there, though it was told to die
+    gone       the root was no more when its time came: nothing was signalled
+    """
+
+    survivors: tuple[Survivor, ...] = ()
+    gone: bool = False
+
+
+@dataclass
+class _Tree:
+    """A tree that is being ended."""
+
+    root: int
+    mark: str
+    foreground: bool
+    pump: Pump
+    born: int = 0
+    known: set[str] = field(default_factory=set)
+
+    def ask(self, signal: str) -> sweep.Ask:
+        known = frozenset(sorted(self.known)[-_KNOWN_MAX:])
+        return sweep.Ask(self.root, self.foreground, self.mark, self.born, signal, known)
+
+    def note(self, seen: sweep.Seen) -> dict[str, Survivor]:
+        self.born = seen.born
+        self.known.update(seen.members)
+        return seen.members
+
+
+class Sweeper:
+    """Ends process trees of one place. Thread-safe: each pass is short, and passes take turns."""
+
+    def __init__(self, backend: Backend, *, idle_s: float = IDLE_S) -> None:
+        """Starts nothing yet. `idle_s`: seconds without a command until the program is let go."""
+        self._backend = backend
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+        self._untold: deque[bytes] = deque()
+        self._watched: dict[int, tuple[str, str]] = {}
+        self._used_s = 0.0
+        self._looked_s = 0.0
+        self._paused_until_s = 0.0
+        self._keeper: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+
+    def prepare(self) -> None:
+        """A command is about to begin: see to it, in the background, that the program runs."""
+        now_s = time.monotonic()
+        self._used_s = now_s
+        if self._keeper is None:
+            self._start_keeper(now_s)
+        elif now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            self._wake.set()
+
+    def watch(self, pid: int, *, mark: str = "", first: str = "TERM") -> None:
+        """End this tree, beginning with this signal, if this process dies or loses the place.
+
+        Never fails, never waits: where the program does not run yet, it is told when it does."""
+        self._watched[pid] = (first, mark)
+        self._untold.append(sweep.watch_line(pid, first, mark))
+        self._pass_on()
+
+    def forget(self, pid: int) -> None:
+        """Take `watch` back; for one that is not watched: nothing."""
+        if self._watched.pop(pid, None) is not None:
+            self._untold.append(sweep.forget_line(pid))
+            self._pass_on()
+
+    def end(
+        self,
+        pid: int,
+        *,
+        pump: Pump,
+        done: Callable[[], bool],
+        mark: str = "",
+        foreground: bool = False,
+        first: str = "TERM",
+    ) -> Ending:
+        """End a process tree where it runs: the first signal, a grace, then KILL.
+
+        pid         the tree's root, as seen in the place
+        pump        called while waiting, to take output for up to so many seconds
+        done        whether the root itself is known to have ended
+        mark        see `sweep.new_mark`; "": found by group, session and parenthood only
+        foreground  only what runs in the foreground of the terminal whose shell is pid; spare the shell
+
+        Raises BackendError if no program can be started in the place for it; then the tree may live."""
+        tree = _Tree(pid, mark, foreground, pump)
+        left = self._pass(tree, first)
+        if left is None:
+            return Ending(gone=True)
+        left = self._grace(tree, left)
+        return Ending(self._kill(tree, left, done))
+
+    def front_processes(self, pid: int) -> tuple[Survivor, ...]:
+        """What runs in the foreground of the terminal whose shell is pid; empty: it is at its prompt."""
+        return tuple((self._pass(_Tree(pid, "", True, lambda _: None), "0") or {}).values())
+
+    def give_back(self) -> bool:
+        """Let the program go for a while, because a command needs its room; whether there was one.
+
+        Not while it is at work. Until it is back, nobody ends what runs if this process dies."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._paused_until_s = time.monotonic() + _PAUSE_S
+            link, self._link = self._link, None
+        finally:
+            self._lock.release()
+        return link is not None and link.end()
+
+    def close(self) -> None:
+        """Let the program go. What was watched is left alone. Idempotent; `end` raises Closed after it."""
+        with self._lock:
+            self._closed = True
+            self._watched.clear()
+            self._drop()
+            keeper = self._keeper
+        self._wake.set()
+        if keeper is not None and keeper is not threading.current_thread():
+            keeper.join(GRACE_S)
+
+    # ---- the passes ----------------------------------------------------------------------------
+
+    def _grace(self, tree: _Tree, left: dict[str, Survivor]) -> dict[str, Survivor]:
+        until = Deadline.after(GRACE_S)
+        wait_s = _PASS_S
+        while left and not until.passed:
+            tree.pump(min(wait_s, until.remaining_s()))
+            wait_s = min(wait_s * 2, _PASS_MAX_S)
+            left = self._pass(tree, "0") or {}
+        return left
+
+    def _kill(self, tree: _Tree, left: dict[str, Survivor], done: Callable[[], bool]) -> tuple[Survivor, ...]:
+        """KILL, again for whoever is found later, until nobody is left or those who are do not die."""
+        struck: set[str] = set()
+        bound, settle, wait_s = Deadline.after(_HARD_S), Deadline.after(GRACE_S), _PASS_S
+        while left or not (tree.foreground or done()):
+            if settle.passed or bound.passed:
+                break
+            fresh = left.keys() - struck
+            if fresh:
+                left = self._pass(tree, "KILL") or {}
+                struck |= left.keys()
+                settle, wait_s = Deadline.after(GRACE_S), _PASS_S
+            tree.pump(wait_s)
+            wait_s = min(wait_s * 2, _PASS_MAX_S)
+            left = self._pass(tree, "0") or {}
+        return tuple(left.values())
+
+    def _pass(self, tree: _Tree, signal: str) -> dict[str, Survivor] | None:
+        """One pass; whom it found alive, or None if the tree has no root any more (first pass only)."""
+        retry = Deadline.after(_RETRY_S)
+        while True:
+            while not self._lock.acquire(timeout=0.02):
+                tree.pump(0)
+            try:
+                seen = self._ensure().ask(tree.ask(signal))
+                return None if seen is None else tree.note(seen)
+            except (Closed, ConnectionLost, PlaceUnavailable):
+                self._drop()
+                raise
+            except BackendError as error:
+                # It was killed, or stopped, or the place has no room for one just now.
+                self._drop()
+                if retry.passed:
+                    raise BackendError(
+                        f"the command could not be ended: no program can be started beside it ({error})"
+                    ) from error
+            finally:
+                self._lock.release()
+                self._pass_on()
+            tree.pump(0.05)
+
+    def _pass_on(self) -> None:
+        """Tell the program what it should know; whoever holds the lock now does it afterwards."""
+        while self._untold and self._lock.acquire(blocking=False):
+            try:
+                self._tell()
+            finally:
+                self._lock.release()
+
+    # ---- the program; all under the lock ---------------------------------------------------------
+
+    def _ensure(self, *, spare: bool = False) -> _Link:
+        if self._closed:
+            raise Closed("the sandbox is closed")
+        if self._link is None:
+            self._untold.clear()
+            lines = [sweep.watch_line(pid, *told) for pid, told in list(self._watched.items())]
+            self._link = _Link(self._backend, spare=spare)
+            self._untold.extendleft(lines)
+        self._tell()
+        return self._link
+
+    def _tell(self) -> None:
+        while self._untold:
+            line = self._untold.popleft()
+            if self._link is not None:
+                self._link.tell(line)
+
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    # ---- the thread that looks after it ----------------------------------------------------------
+
+    def _start_keeper(self, now_s: float) -> None:
+        with self._lock:
+            if self._keeper is not None or self._closed:
+                return
+            self._keeper = threading.Thread(target=self._keep, daemon=True, name="coderig-sweeper")
+            self._looked_s = now_s
+            try:
+                self._keeper.start()
+            except RuntimeError:
+                self._keeper = None  # no thread can be had: the kill starts the program itself
+
+    def _keep(self) -> None:
+        while True:
+            self._wake.clear()
+            with self._lock:
+                idle_s = time.monotonic() - self._used_s
+                if self._closed or (idle_s >= self._idle_s and not self._watched):
+                    self._drop()
+                    self._keeper = None
+                    return
+                try:
+                    if self._link is not None and self._link.is_over():
+                        self._drop()
+                    if time.monotonic() >= self._paused_until_s:
+                        self._ensure(spare=True)
+                except SandboxError:
+                    self._drop()  # the kill that needs it tries again, and tells
+            self._pass_on()
+            self._wake.wait(self._idle_s)
+
+
+class _Link:
+    """A running sweep program. Not thread-safe."""
+
+    def __init__(self, backend: Backend, *, spare: bool) -> None:
+        """Start one and wait until it is ready. Raises BackendError."""
+        self._token = secrets.token_hex(8)
+        self._buffer = b""
+        self._number = 0
+        self._over = False
+        self._process: Process = backend.spawn(SpawnRequest(argv=sweep.sweep_argv(self._token), spare=spare))
+        try:
+            words = self._line(Deadline.after(START_TIMEOUT_S)).split()
+            if words[:1] != [b"ready"]:
+                raise BackendError(f"the sweep program said {words!r}")
+        except BaseException:
+            self._process.close()
+            raise
+
+    def ask(self, ask: sweep.Ask) -> sweep.Seen | None:
+        """One pass. Raises BackendError if the program does not answer."""
+        self._number += 1
+        self.tell(ask.line(self._number))
+        line = self._line(Deadline.after(_ANSWER_S))
+        try:
+            return sweep.read_answer(line, self._number)
+        except ValueError as error:
+            raise BackendError(str(error)) from error
+
+    def tell(self, line: bytes) -> None:
+        """Write a line. A program that does not take it has ended, or stands still: that is its end too."""
+        until = Deadline.after(_TAKE_S)
+        while line and not self._over:
+            line = line[self._process.write(line, 0.1) :]
+            if line and until.passed:
+                self._over = True
+
+    def is_over(self) -> bool:
+        """Whether the program has ended by itself."""
+        chunk = self._process.read(0)
+        self._buffer += chunk.stdout
+        self._over = self._over or chunk.eof
+        return self._over
+
+    def _line(self, deadline: Deadline) -> bytes:
+        token = self._token.encode() + b" "
+        while True:
+            at = self._buffer.find(token)
+            end = self._buffer.find(b"\n", at) if at >= 0 else -1
+            if end >= 0:
+                line, self._buffer = self._buffer[at + len(token) : end], self._buffer[end + 1 :]
+                return line
+            if self._over:
+                raise BackendError("the program that ends others has ended itself")
+            if deadline.passed:
+                raise BackendError("the program that ends others does not answer")
+            chunk = self._process.read(0.02)
+            self._buffer += chunk.stdout
+            self._over = chunk.eof
+
+    def end(self) -> bool:
+        """Say farewell and wait until the program has ended; whether it has within a second."""
+        until = Deadline.after(GRACE_S)
+        try:
+            self.tell(sweep.BYE)
+            while not self._over and not until.passed:
+                self._over = self._process.read(until.remaining_s()).eof
+        except BackendError:
+            self._over = True
+        finally:
+            self._process.close()
+        return self._over
+
+    def close(self) -> None:
+        """Say farewell and let go. Never fails."""
+        try:
+            if not self._over:
+                self._process.write(sweep.BYE, 0)
+            self._process.close_stdin()
+        except BackendError:
+            pass  # the place is gone, and the program with it
+        finally:
+            self._process.close()

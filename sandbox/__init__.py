@@ -20,7 +20,8 @@ from sandbox.errors import (
 )
 from sandbox.sandbox import DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
 from sandbox.shells import Shell, ShellInfo
-from sandbox.values import ExecRequest, ExecResult, FileEntry, Output, ShellResult, Survivor
+from sandbox.spill import SpillStore
+from sandbox.values import ExecRequest, ExecResult, FileEntry, Output, ShellResult, Spilled, Survivor
 
 __all__ = [
     "AdoptionRefused",
@@ -49,6 +50,8 @@ __all__ = [
     "Shell",
     "ShellInfo",
     "ShellResult",
+    "SpillStore",
+    "Spilled",
     "Survivor",
     "TooLarge",
 ]

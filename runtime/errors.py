@@ -55,16 +55,25 @@ class ModelError(AgentError):
 
     status         the HTTP status, or None when there was no answer
     retry_after_s  seconds that the provider asks to wait, or None
+    transient      the same request may succeed later; not given: as the status says (408, 409, 425, 429
+                   and 5xx are, everything else is not)
     """
 
     code = ErrorCode.MODEL_ERROR
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        transient: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+        passing = status is not None and (status in (408, 409, 425, 429) or status >= 500)
+        self.transient = passing if transient is None else transient
 
 
 class ContextOverflowError(ModelError):

@@ -12,11 +12,11 @@ from runtime.errors import ModelBehaviorError, ToolLoopError
 from runtime.events import ApprovalRequested, ItemCreated, PendingApproval, TurnStarted
 from runtime.final import check_status, early_output, final_output
 from runtime.history import View
-from runtime.items import ItemKind, ToolCall
+from runtime.items import ItemKind, Source, ToolCall
 from runtime.live import LiveRun
 from runtime.models.model import ModelRequest, ModelResponse
 from runtime.records import close_batch, last_answer, paused_record, response_record
-from runtime.state import ResponseRecord, RunResult
+from runtime.state import ResponseRecord, RunResult, RunState
 from runtime.tool_batch import plan_batch, run_batch
 
 
@@ -76,12 +76,25 @@ def _request(run: LiveRun, turn: int) -> ModelRequest:
     instructions = run.agent.instructions
     if callable(instructions):
         instructions = instructions(RunContext(run.options.context, run.agent.name, turn))
+    known = _known_length(run.state)
     return ModelRequest(
         instructions=instructions,
         items=View(run.state.items),
         tools=run.specs,
         settings=run.settings,
+        previous_response_id=run.state.responses[-1].response_id if known else "",
+        previous_length=known,
     )
+
+
+def _known_length(state: RunState) -> int:
+    """How much of the conversation the last answer ends; 0 where it cannot be told."""
+    if not state.responses or not state.responses[-1].item_count:
+        return 0
+    place = len(state.items)
+    while place and state.items[place - 1].source != Source.MODEL:
+        place -= 1
+    return place
 
 
 def _check_calls(response: ModelResponse) -> None:

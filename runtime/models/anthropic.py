@@ -1,78 +1,47 @@
-"""Anthropic's Messages API, through its own client. The translation itself is in anthropic_wire.py."""
+"""Anthropic's Messages API, through its own client. What it says is translated in the modules beside it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from runtime.errors import UserError
-from runtime.models import anthropic_wire, http
-from runtime.models.model import Emit, ModelRequest, ModelResponse
+from runtime.models import anthropic_answer, anthropic_wire, http
+from runtime.models.anthropic_answer import Asked
+from runtime.models.anthropic_stream import MessageStream
+from runtime.models.model import ModelRequest, ModelResponse
 
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
 
+class AnthropicModel(http.HttpModel):
+    """A model behind the Messages API. Raises UserError where the client is missing or has no key."""
 
-class AnthropicModel:
-    """A model behind the Messages API. Raises UserError where the client is missing or has no key.
+    provider = "anthropic"
+    path = "/v1/messages"
+    request_id_header = "request-id"
 
-    base_url  None: the client's own default
-    api_key   None: the client looks where it always looks
-
-    One request without streaming. Nothing is retried.
-    """
-
-    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        self._model = model
-        self._base_url = base_url
-        self._api_key = api_key
-        self._clients = http.Clients(self._client)
-
-    @property
-    def name(self) -> str:
-        """The provider and the model."""
-        return f"anthropic:{self._model}"
-
-    def connect(self) -> None:
-        """Keep connections from now on (see Connected)."""
-        self._clients.connect()
-
-    async def release(self) -> None:
-        """Close connections that nobody keeps any more (see Connected)."""
-        await self._clients.release()
-
-    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
-        """Ask once. Raises UserError for settings that this wire does not have, before anything is sent."""
-        import anthropic
-        import httpx2
-
-        settings = request.settings
-        content = http.body(anthropic_wire.parts(self._model, request), settings.extra_body)
-        try:
-            async with self._clients.borrowed() as client:
-                reply = await client.post(
-                    "/v1/messages",
-                    cast_to=httpx2.Response,
-                    content=content,
-                    options={
-                        "headers": {"Content-Type": "application/json", **settings.extra_headers},
-                        "params": dict(settings.extra_query),
-                        "timeout": http.timeout(settings.timeout_s),
-                    },
-                )
-        except anthropic.AnthropicError as error:
-            raise http.failure(self.name, error) from error
-        return anthropic_wire.response(reply.text, reply.headers.get("request-id", ""))
-
-    def _client(self) -> AsyncAnthropic:
+    def _client(self, options: dict[str, Any]) -> Any:
         try:
             import anthropic
         except ImportError as error:
             message = "the anthropic client is not installed: pip install 'coderig[anthropic]'"
             raise UserError(message) from error
         try:
-            client = anthropic.AsyncAnthropic(api_key=self._api_key, base_url=self._base_url, max_retries=0)
+            client = anthropic.AsyncAnthropic(**options)
         except anthropic.AnthropicError as error:
             raise UserError(f"anthropic: {error}") from error
         if not (client.api_key or client.auth_token or client.credentials):
             raise UserError("anthropic: no key was found; set ANTHROPIC_API_KEY or give `api_key`")
         return client
+
+    def _client_errors(self) -> type[Exception]:
+        import anthropic
+
+        return anthropic.AnthropicError
+
+    def _parts(self, request: ModelRequest) -> dict[str, str]:
+        return anthropic_wire.parts(self._model, request)
+
+    def _whole(self, text: str, request_id: str) -> ModelResponse:
+        return anthropic_answer.whole(text, Asked(self._model, request_id))
+
+    def _reader(self, request_id: str) -> http.StreamReader:
+        return MessageStream(Asked(self._model, request_id))

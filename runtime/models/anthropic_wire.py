@@ -1,8 +1,9 @@
-"""The Messages wire and the Responses items, translated into each other. Pure.
+"""Requests of the Messages wire, made of Responses items. Pure.
 
 What the Messages wire asks for and this keeps: turns alternate; the results of calls come first in the user
-turn that follows the calls; a call's input is an object; thinking goes back with its signature, byte for
-byte.
+turn that follows the calls; ids of calls are never used twice; a call's input is an object; thinking goes
+back with its signature, byte for byte, and an answer that ends the request does not end with it; system text
+in the middle stands after a user turn and before the assistant's.
 """
 
 from __future__ import annotations
@@ -10,47 +11,64 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from runtime.errors import ContextOverflowError, ModelError, UserError
-from runtime.items import Item, ItemKind, from_wire
-from runtime.models import http
-from runtime.models.model import ModelRequest, ModelResponse, ModelSettings
-from runtime.schema import JSON, JsonError, clean, clean_text, dump, elements, members
-from runtime.usage import Usage
+from runtime.errors import UserError
+from runtime.items import Item, ItemKind
+from runtime.models import anthropic_parts, wire
+from runtime.models.anthropic_parts import Block
+from runtime.models.model import ModelRequest, ModelSettings, ToolSpec
+from runtime.schema import JSON, clean, clean_text, dump
 
 DEFAULT_MAX_TOKENS = 8192
 THINKING_BUDGETS: Mapping[str, int] = {"minimal": 1024, "low": 4096, "medium": 16384, "high": 32768}
-SIGNATURE = "thinking_signature:"
-REDACTED = "redacted_thinking:"
-FOREIGN_BLOCK = "anthropic_block"
-"""Wire type of an item that holds a content block which the Responses format has no item for, as it came."""
+THOUGHTS = ("thinking", "redacted_thinking")
 
 _EPHEMERAL: Mapping[str, JSON] = {"type": "ephemeral"}
+_CACHED_TURNS = 2
+"""User turns that end with a mark: what the request before wrote to the cache is found by the second last."""
 
-Block = dict[str, JSON]
+Turn = tuple[str, list[Block]]
 
 
 def parts(model: str, request: ModelRequest) -> dict[str, str]:
     """The members of the request body, as JSON text. Raises UserError for what this wire cannot say."""
     settings = request.settings
+    _check_supported(settings)
     leading, rest = _split_system(request)
-    messages = _messages(rest)
+    turns = _turns(rest, model)
+    thinks = settings.effort is not None and not _in_a_thoughtless_loop(turns)
+    _end_acceptably(turns, thinks=thinks)
     system: list[Block] = [{"type": "text", "text": clean_text(text)} for text in leading if text]
     if settings.prompt_cache:
-        _mark_cacheable(system, messages)
-    values: dict[str, JSON] = {"model": model, "messages": messages}
+        _mark_cacheable(system, turns)
+    values: dict[str, JSON] = {
+        "model": model,
+        "messages": [{"role": role, "content": blocks} for role, blocks in turns],
+    }
     if system:
         values["system"] = system
     if request.tools:
-        values["tools"] = [
-            {
-                "name": tool.name,
-                "description": clean_text(tool.description),
-                "input_schema": tool.parameters,
-            }
-            for tool in request.tools
-        ]
-    values.update(_settings(settings, with_tools=bool(request.tools)))
+        values["tools"] = [_tool(tool) for tool in request.tools]
+    if request.output is not None:
+        values["output_config"] = {"format": {"type": "json_schema", "schema": request.output.schema}}
+    values.update(_settings(settings, thinks=thinks, with_tools=bool(request.tools)))
     return {key: dump(value) for key, value in values.items()}
+
+
+def _check_supported(settings: ModelSettings) -> None:
+    for name in ("store", "truncation", "conversation"):
+        if getattr(settings, name) is not None:
+            raise UserError(f"the Messages API has no setting `{name}`")
+    for name in ("include", "chain"):
+        if getattr(settings, name):
+            raise UserError(f"the Messages API has no setting `{name}`")
+
+
+def _tool(tool: ToolSpec) -> Block:
+    return {
+        "name": tool.name,
+        "description": clean_text(tool.description),
+        "input_schema": tool.parameters,
+    }
 
 
 def _split_system(request: ModelRequest) -> tuple[list[str], Sequence[Item]]:
@@ -62,110 +80,131 @@ def _split_system(request: ModelRequest) -> tuple[list[str], Sequence[Item]]:
     return texts, []
 
 
-def _mark_cacheable(system: list[Block], messages: list[JSON]) -> None:
+def _mark_cacheable(system: list[Block], turns: list[Turn]) -> None:
     if system:
         system[-1]["cache_control"] = _EPHEMERAL
-    content = http.member(messages[-1], "content") if messages else None
-    if isinstance(content, list) and isinstance(content[-1], dict):
-        content[-1]["cache_control"] = _EPHEMERAL
+    marked = 0
+    for role, blocks in reversed(turns):
+        if marked == _CACHED_TURNS:
+            return
+        if role == "user" and blocks:
+            blocks[-1]["cache_control"] = _EPHEMERAL
+            marked += 1
 
 
-def _messages(items: Sequence[Item]) -> list[JSON]:
-    turns: list[tuple[str, list[Block]]] = []
+def _turns(items: Sequence[Item], model: str) -> list[Turn]:
+    turns: list[Turn] = []
+    waiting: list[Block] = []
+    ids = _Ids()
     for item in items:
-        role, blocks = _blocks(item)
+        role, blocks = _blocks(item, ids, model)
         if not blocks:
             continue
+        if role == "system":
+            waiting.extend(blocks)
+            continue
+        if role == "assistant" and waiting:
+            _place_system(turns, waiting)
+            waiting = []
         if not turns or turns[-1][0] != role:
             turns.append((role, []))
         turns[-1][1].extend(blocks)
+    if waiting:
+        _place_system(turns, waiting)
     for role, blocks in turns:
         if role == "user":
             blocks.sort(key=lambda block: block.get("type") != "tool_result")
-    return [{"role": role, "content": blocks} for role, blocks in turns]
+    return turns
 
 
-def _blocks(item: Item) -> tuple[str, list[Block]]:
-    wire = item.wire
+def _place_system(turns: list[Turn], texts: list[Block]) -> None:
+    # System text stands after a user turn; where there is none, it can only be said as a user.
+    if turns and turns[-1][0] == "user":
+        turns.append(("system", texts))
+    else:
+        turns.append(("user", texts))
+
+
+def _in_a_thoughtless_loop(turns: Sequence[Turn]) -> bool:
+    """Whether the calls that are being answered began without thinking: it is refused until they end."""
+    first: list[Block] = []
+    for role, blocks in reversed(turns):
+        if role == "user" and not any(block.get("type") == "tool_result" for block in blocks):
+            break
+        if role == "assistant":
+            first = blocks
+    return bool(first) and turns[-1][0] != "assistant" and first[0].get("type") not in THOUGHTS
+
+
+def _end_acceptably(turns: list[Turn], *, thinks: bool) -> None:
+    if not turns or turns[-1][0] != "assistant":
+        return
+    blocks = turns[-1][1]
+    if not thinks:
+        blocks[:] = [block for block in blocks if block.get("type") not in THOUGHTS]
+    while blocks and blocks[-1].get("type") in THOUGHTS:
+        blocks.pop()
+    if not blocks:
+        turns.pop()
+
+
+class _Ids:
+    """Ids of calls as the wire takes them: of its own characters, and never twice in a conversation."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def call(self, call_id: str) -> str:
+        """The id for a call."""
+        sent = wire.sendable_id(call_id)
+        number = 1
+        while sent in self._used:
+            number += 1
+            sent = wire.sendable_id(f"{call_id}#{number}")
+        self._used.add(sent)
+        self._sent[call_id] = sent
+        return sent
+
+    def output(self, call_id: str) -> str:
+        """The id for the output of the last call of this id."""
+        return self._sent.get(call_id) or wire.sendable_id(call_id)
+
+
+def _blocks(item: Item, ids: _Ids, model: str) -> Turn:
     if item.kind == ItemKind.MESSAGE:
-        return _message(wire)
+        return anthropic_parts.message(item.wire)
     if item.kind == ItemKind.TOOL_CALL:
         call = item.call
         block: Block = {
             "type": "tool_use",
-            "id": http.sendable_id(call.call_id),
-            "name": http.sendable_name(call.name),
+            "id": ids.call(call.call_id),
+            "name": wire.sendable_name(call.name),
             "input": _object(call.arguments),
         }
         return "assistant", [block]
     if item.kind == ItemKind.TOOL_OUTPUT:
-        return "user", [_tool_result(item)]
+        return "user", [anthropic_parts.tool_result(item, ids.output(item.call_id))]
     if item.kind == ItemKind.REASONING:
-        return "assistant", _thinking(wire)
-    if wire.get("type") == FOREIGN_BLOCK and isinstance(wire.get("block"), Mapping):
-        return "assistant", [dict(wire["block"])]  # type: ignore[arg-type]
-    raise UserError(f"the Messages API has no place for an item of the type {wire.get('type')!r}")
+        return "assistant", _thinking(item.wire, model)
+    if item.type == wire.FOREIGN_BLOCK and isinstance(item.wire.get("block"), Mapping):
+        return "assistant", [dict(item.wire["block"])]  # type: ignore[arg-type]
+    raise UserError(f"the Messages API has no place for an item of the type {item.type!r}")
 
 
-def _message(wire: Mapping[str, JSON]) -> tuple[str, list[Block]]:
-    role = {"developer": "system"}.get(str(wire.get("role")), str(wire.get("role")))
-    content = wire.get("content")
-    if isinstance(content, str):
-        return role, [{"type": "text", "text": content}] if content.strip() else []
-    if not isinstance(content, Sequence):
-        return role, []
-    return role, [block for part in content for block in _part(part)]
-
-
-def _part(part: JSON) -> list[Block]:
-    kind = http.text(part, "type")
-    if kind in ("input_text", "output_text", "text"):
-        words = http.text(part, "text")
-    elif kind == "refusal":
-        words = http.text(part, "refusal")
-    elif kind == "input_image":
-        return [{"type": "image", "source": _image(http.text(part, "image_url"))}]
-    else:
-        raise UserError(f"the Messages API has no place for content of the type {kind!r}")
-    # Blank text is refused, and says nothing.
-    return [{"type": "text", "text": words}] if words.strip() else []
-
-
-def _image(url: str) -> Block:
-    if url.startswith("data:"):
-        media, _, data = url.removeprefix("data:").partition(";base64,")
-        return {"type": "base64", "media_type": media, "data": data}
-    if not url:
-        raise UserError("the Messages API has no place for an image that is given as a file id")
-    return {"type": "url", "url": url}
-
-
-def _tool_result(item: Item) -> Block:
-    content = _tool_content(item.wire)
-    block: Block = {"type": "tool_result", "tool_use_id": http.sendable_id(item.call_id), "content": content}
-    if item.is_error:
-        # An error without words is refused.
-        block.update(content=content or "(no reason was given)", is_error=True)
-    return block
-
-
-def _tool_content(wire: Mapping[str, JSON]) -> JSON:
-    output = wire.get("output")
-    if isinstance(output, str) or not isinstance(output, Sequence):
-        return output if isinstance(output, str) else ""
-    return [block for part in output for block in _part(part)]
-
-
-def _thinking(wire: Mapping[str, JSON]) -> list[Block]:
-    sealed = http.text(wire, "encrypted_content")
-    if sealed.startswith(REDACTED):
-        return [{"type": "redacted_thinking", "data": sealed.removeprefix(REDACTED)}]
-    if not sealed.startswith(SIGNATURE):
+def _thinking(wire_item: Mapping[str, JSON], model: str) -> list[Block]:
+    # A signature holds for the model that made it; an item that does not say which is taken at its word.
+    if wire_item.get("model", model) != model:
         return []
-    content = wire.get("content")
+    sealed = wire.text(wire_item, "encrypted_content")
+    if sealed.startswith(wire.REDACTED):
+        return [{"type": "redacted_thinking", "data": sealed.removeprefix(wire.REDACTED)}]
+    if not sealed.startswith(wire.SIGNATURE) or sealed == wire.SIGNATURE:
+        return []
+    content = wire_item.get("content")
     pieces = content if isinstance(content, Sequence) and not isinstance(content, str) else []
-    thought = "".join(http.text(piece, "text") for piece in pieces)
-    return [{"type": "thinking", "thinking": thought, "signature": sealed.removeprefix(SIGNATURE)}]
+    thought = "".join(wire.text(piece, "text") for piece in pieces)
+    return [{"type": "thinking", "thinking": thought, "signature": sealed.removeprefix(wire.SIGNATURE)}]
 
 
 def _object(arguments: str) -> JSON:
@@ -177,11 +216,12 @@ def _object(arguments: str) -> JSON:
     return clean(value) if isinstance(value, dict) else {}
 
 
-def _settings(settings: ModelSettings, *, with_tools: bool) -> dict[str, JSON]:
+def _settings(settings: ModelSettings, *, thinks: bool, with_tools: bool) -> dict[str, JSON]:
     limit = settings.max_output_tokens or DEFAULT_MAX_TOKENS
     values: dict[str, JSON] = {}
     if settings.effort is not None:
         _check_thinking(settings)
+    if settings.effort is not None and thinks:
         budget = THINKING_BUDGETS[settings.effort]
         values["thinking"] = {"type": "enabled", "budget_tokens": budget}
         limit = limit if limit > budget else budget + DEFAULT_MAX_TOKENS
@@ -193,6 +233,8 @@ def _settings(settings: ModelSettings, *, with_tools: bool) -> dict[str, JSON]:
     choice = _tool_choice(settings)
     if choice and with_tools:
         values["tool_choice"] = choice
+    if settings.stream:
+        values["stream"] = True
     return values
 
 
@@ -217,97 +259,3 @@ def _tool_choice(settings: ModelSettings) -> Block:
             "disable_parallel_tool_use": not settings.parallel_tool_calls,
         }
     return choice
-
-
-def response(text: str, request_id: str) -> ModelResponse:
-    """A Messages answer as items. Raises ModelError for an answer that cannot be used."""
-    found = http.answer(text)
-    values: dict[str, JSON] = {key: value for key, (value, _) in found.items()}
-    message_id = http.text(values, "id")
-    stop = http.text(values, "stop_reason")
-    if stop == "model_context_window_exceeded":
-        raise ContextOverflowError("the answer did not fit into the window: model_context_window_exceeded")
-    if stop not in ("end_turn", "tool_use", "stop_sequence", "max_tokens", "refusal"):
-        raise ModelError(f"the service stopped for a reason that is not supported: {stop!r}")
-    try:
-        blocks = list(elements(found["content"][1])) if "content" in found else []
-        items = _refusal(values, blocks, message_id) if stop == "refusal" else _items(blocks, message_id)
-    except JsonError as error:
-        raise ModelError(f"the service's answer cannot be read: {error}") from None
-    truncated = stop == "max_tokens"
-    return ModelResponse(
-        items=items,
-        usage=_usage(values.get("usage")),
-        response_id=message_id,
-        status="incomplete" if truncated else "completed",
-        incomplete_reason="max_output_tokens" if truncated else "",
-        request_id=request_id,
-    )
-
-
-def _items(blocks: Sequence[tuple[JSON, str]], message_id: str) -> tuple[Item, ...]:
-    items: list[str] = []
-    said: list[Block] = []
-    for number, (block, raw) in enumerate(blocks):
-        if http.text(block, "type") == "text":
-            said.append({"type": "output_text", "text": http.text(block, "text"), "annotations": []})
-            continue
-        if said:
-            items.append(_said(said, f"{message_id}_{number}"))
-            said = []
-        items.append(_item(block, raw, f"{message_id}_{number}"))
-    if said:
-        items.append(_said(said, message_id))
-    return tuple(from_wire(raw) for raw in items)
-
-
-def _said(content: list[Block], item_id: str) -> str:
-    return dump(
-        {"type": "message", "id": item_id, "role": "assistant", "status": "completed", "content": content}
-    )
-
-
-def _item(block: JSON, raw: str, item_id: str) -> str:
-    kind = http.text(block, "type")
-    if kind == "tool_use":
-        arguments = next((part for key, _, part in members(raw) if key == "input"), "{}")
-        call_id, name = http.text(block, "id"), http.text(block, "name")
-        return dump({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
-    if kind == "thinking":
-        return dump(
-            {
-                "type": "reasoning",
-                "id": item_id,
-                "summary": [],
-                "content": [{"type": "reasoning_text", "text": http.text(block, "thinking")}],
-                "encrypted_content": SIGNATURE + http.text(block, "signature"),
-            }
-        )
-    if kind == "redacted_thinking":
-        sealed = REDACTED + http.text(block, "data")
-        return dump({"type": "reasoning", "id": item_id, "summary": [], "encrypted_content": sealed})
-    return f'{{"type":{dump(FOREIGN_BLOCK)},"block":{raw}}}'
-
-
-def _refusal(
-    values: Mapping[str, JSON], blocks: Sequence[tuple[JSON, str]], message_id: str
-) -> tuple[Item, ...]:
-    said = "".join(http.text(block, "text") for block, _ in blocks if http.text(block, "type") == "text")
-    words = said.strip() and said or http.text(values, "stop_details", "explanation")
-    content: list[Block] = [{"type": "refusal", "refusal": words or "The model declined to answer."}]
-    return (from_wire(_said(content, message_id)),)
-
-
-def _usage(value: JSON) -> Usage:
-    read, written = (
-        http.count(value, "cache_read_input_tokens"),
-        http.count(value, "cache_creation_input_tokens"),
-    )
-    return Usage(
-        requests=1,
-        input_tokens=http.count(value, "input_tokens") + read + written,
-        output_tokens=http.count(value, "output_tokens"),
-        cached_input_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=http.count(value, "output_tokens_details", "thinking_tokens"),
-    )

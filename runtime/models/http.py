@@ -1,49 +1,54 @@
-"""What the adapters for HTTP services share: clients, bodies, answers and failures."""
+"""What the adapters for HTTP services share: clients, one exchange, whole or streamed, and its failures."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
-from runtime.errors import ContextOverflowError, ModelError
-from runtime.models.model import DEFAULT_MODEL_TIMEOUT_S
-from runtime.schema import JSON, JsonError, dump, members
+from runtime.errors import ModelError
+from runtime.models import failures, sse, wire
+from runtime.models.model import DEFAULT_MODEL_TIMEOUT_S, Emit, ModelRequest, ModelResponse
 
-_OVERFLOW = ("context_length_exceeded", "prompt is too long", "context window", "maximum context length")
+DRAIN_S = 1.0
+"""How long the end of a stream is waited for when its answer is complete: its connection can be kept then."""
 
 
-class Client(Protocol):
-    """A vendor's asynchronous client."""
+class StreamReader(Protocol):
+    """Makes an answer out of the events of one stream."""
 
-    async def close(self) -> None:
-        """Close its connections."""
+    def take(self, data: str, emit: Emit) -> ModelResponse | None:
+        """Take the data of one event. The answer, with the event that ends it.
+
+        Raises ModelError for an event that tells of a failure or cannot be read.
+        """
+        ...
+
+    @property
+    def heard(self) -> int:
+        """How many events of the answer there were; signs of life do not count."""
         ...
 
 
-C = TypeVar("C", bound=Client)
-
-
 @dataclass(slots=True)
-class _Held(Generic[C]):
+class _Held:
     users: int
-    client: C | None
+    client: Any | None
 
 
-class Clients(Generic[C]):
+class Clients:
     """One client for each event loop that uses a model: a client's connections belong to one loop.
 
     The first client is made at once, so that a missing key is told before anything runs.
     """
 
-    def __init__(self, make: Callable[[], C]) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._first: C | None = make()
-        self._held: dict[asyncio.AbstractEventLoop, _Held[C]] = {}
+        self._first: Any | None = make()
+        self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
     def connect(self) -> None:
         """One more user on this loop."""
@@ -60,7 +65,7 @@ class Clients(Generic[C]):
                 await held.client.close()
 
     @contextlib.asynccontextmanager
-    async def borrowed(self) -> AsyncGenerator[C, None]:
+    async def borrowed(self) -> AsyncGenerator[Any, None]:
         """A client for one request."""
         self.connect()
         try:
@@ -72,82 +77,129 @@ class Clients(Generic[C]):
             await self.release()
 
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+class HttpModel(ABC):
+    """A model behind a vendor's own client. What differs is the wire, which a subclass knows.
+
+    base_url        None: the client's own default
+    api_key         None: the client looks where it always looks
+    client_options  further arguments for the client, which win: `http_client`, `max_retries`, ...
+
+    Nothing is retried, by the client neither, unless `client_options` say so.
+    """
+
+    provider: ClassVar[str]
+    path: ClassVar[str]
+    request_id_header: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._model = model
+        options = {"base_url": base_url, "api_key": api_key, "max_retries": 0, **(client_options or {})}
+        self._clients = Clients(lambda: self._client(options))
+
+    @property
+    def name(self) -> str:
+        """The provider and the model."""
+        return f"{self.provider}:{self._model}"
+
+    def connect(self) -> None:
+        """Keep connections from now on (see Connected)."""
+        self._clients.connect()
+
+    async def release(self) -> None:
+        """Close connections that nobody keeps any more (see Connected)."""
+        await self._clients.release()
+
+    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+        """Ask once. Raises UserError for settings that this wire does not have, before anything is sent."""
+        import httpx2
+
+        content = wire.body(self._parts(request), request.settings.extra_body)
+        limit_s = request.settings.timeout_s if request.settings.timeout_s > 0 else DEFAULT_MODEL_TIMEOUT_S
+        try:
+            async with asyncio.timeout(limit_s) as clock, self._clients.borrowed() as client:
+                reply = await self._post(client, request, content, limit_s)
+                try:
+                    return await self._read(reply, emit, clock, limit_s)
+                finally:
+                    await reply.aclose()
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            message = f"{self.name}: nothing of an answer came for {limit_s:g} s"
+            raise ModelError(message, transient=True) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+            raise failures.from_client(self.name, error) from error
+
+    async def _post(self, client: Any, request: ModelRequest, content: bytes, limit_s: float) -> Any:
+        import httpx2
+
+        settings = request.settings
+        options = {
+            "headers": {"Content-Type": "application/json", **settings.extra_headers},
+            "params": dict(settings.extra_query),
+            "timeout": limit_s,
+        }
+        try:
+            return await client.post(
+                self.path, cast_to=httpx2.Response, content=content, options=options, stream=True
+            )
+        except self._client_errors() as error:
+            if isinstance(error.__cause__, httpx2.TimeoutException):
+                raise TimeoutError from error
+            raise failures.from_client(self.name, error) from error
+
+    async def _read(self, reply: Any, emit: Emit, clock: asyncio.Timeout, limit_s: float) -> ModelResponse:
+        request_id = str(reply.headers.get(self.request_id_header, ""))
+        # A server that cannot stream answers in one piece, whatever it was asked for.
+        if not str(reply.headers.get("content-type", "")).startswith("text/event-stream"):
+            await reply.aread()
+            return self._whole(reply.text, request_id)
+        reader = self._reader(request_id)
+        decoder = sse.Decoder()
+        heard = 0
+        chunks = reply.aiter_bytes()
+        async for chunk in chunks:
+            for data in decoder.feed(chunk):
+                response = reader.take(data, emit)
+                if response is not None:
+                    await _drain(chunks)
+                    return response
+            if reader.heard != heard:
+                heard = reader.heard
+                clock.reschedule(asyncio.get_running_loop().time() + limit_s)
+        raise failures.truncated(self.name, "no event said that it is")
+
+    @abstractmethod
+    def _client(self, options: dict[str, Any]) -> Any:
+        """The vendor's client. Raises UserError where it is missing or has no key."""
+
+    @abstractmethod
+    def _client_errors(self) -> type[Exception]:
+        """The root of the client's errors."""
+
+    @abstractmethod
+    def _parts(self, request: ModelRequest) -> dict[str, str]:
+        """The members of the request body, as JSON text."""
+
+    @abstractmethod
+    def _whole(self, text: str, request_id: str) -> ModelResponse:
+        """An answer that came in one piece."""
+
+    @abstractmethod
+    def _reader(self, request_id: str) -> StreamReader:
+        """What reads an answer that comes as a stream."""
 
 
-def sendable_name(name: str) -> str:
-    """A tool's name as services accept it: a model may call what does not exist, by any name."""
-    return name if _NAME.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name, flags=re.ASCII)[:64] or "_"
+async def _drain(chunks: AsyncGenerator[bytes, None]) -> None:
+    """Read what follows the answer. It is complete: whatever happens to the stream now does not matter."""
+    import httpx2
 
-
-def sendable_id(call_id: str) -> str:
-    """A call's id as services accept it; ids that differ stay different."""
-    if _NAME.fullmatch(call_id):
-        return call_id
-    return "call_" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def body(parts: Mapping[str, str], extra: Mapping[str, JSON]) -> bytes:
-    """A JSON object from members whose values are JSON text already: what came verbatim leaves verbatim."""
-    merged = {**parts, **{key: dump(value) for key, value in extra.items()}}
-    return ("{" + ",".join(f"{dump(key)}:{value}" for key, value in merged.items()) + "}").encode()
-
-
-def answer(text: str) -> dict[str, tuple[JSON, str]]:
-    """The members of the JSON object that a service answered with: value, and its text as it came."""
-    try:
-        return {key: (value, raw) for key, value, raw in members(text)}
-    except JsonError as error:
-        raise ModelError(f"the service answered with something else than JSON: {error}") from None
-
-
-def failure(service: str, error: Exception) -> ModelError:
-    """A vendor client's error as ours, with the status and what the service asks to wait, if it told."""
-    status = getattr(error, "status_code", None)
-    overflow = status in (400, 413) and any(mark in str(error) for mark in _OVERFLOW)
-    kind = ContextOverflowError if overflow else ModelError
-    retry_after_s = _retry_after(getattr(error, "response", None))
-    return kind(f"{service}: {_words(error, status)}", status=status, retry_after_s=retry_after_s)
-
-
-def timeout(seconds: float) -> float:
-    """The timeout of one model call: 0 or less is the default."""
-    return seconds if seconds > 0 else DEFAULT_MODEL_TIMEOUT_S
-
-
-def member(value: JSON, *path: str) -> JSON:
-    """A value deep in JSON objects; None where the path leads nowhere."""
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def count(value: JSON, *path: str) -> int:
-    """A whole number deep in JSON objects; 0 where there is none."""
-    found = member(value, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
-
-
-def text(value: JSON, *path: str) -> str:
-    """A string deep in JSON objects; "" where there is none."""
-    found = member(value, *path)
-    return found if isinstance(found, str) else ""
-
-
-def _words(error: Exception, status: int | None) -> str:
-    if status is None:
-        where = getattr(getattr(error, "request", None), "url", "the service")
-        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-        return f"{where}: {error}{cause}"
-    body = getattr(error, "body", None)
-    said = text(body, "message") or text(body, "error", "message") or str(error)
-    return f"HTTP {status}: {said}"
-
-
-def _retry_after(response: object) -> float | None:
-    headers = getattr(response, "headers", None)
-    if headers is None:
-        return None
-    with contextlib.suppress(TypeError, ValueError):
-        return max(0.0, float(headers.get("retry-after")))
-    return None
+    with contextlib.suppress(TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in chunks:
+                pass

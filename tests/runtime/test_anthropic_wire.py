@@ -29,6 +29,7 @@ def test_an_anthropic_request_has_the_system_text_and_a_mark_for_the_cache() -> 
     assert body == {
         "model": "test-model",
         "max_tokens": 8192,
+        "stream": True,
         "system": [{"type": "text", "text": "Be brief.", **mark}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "go", **mark}]}],
     }
@@ -37,14 +38,14 @@ def test_an_anthropic_request_has_the_system_text_and_a_mark_for_the_cache() -> 
 
 
 @pytest.mark.spec("AN-01")
-def test_leading_system_messages_join_the_system_text_and_later_ones_stay_where_they_are() -> None:
+def test_leading_system_messages_join_the_system_text_and_later_ones_follow_the_next_user_turn() -> None:
     def said(role: str, text: str) -> Item:
         return from_wire(json.dumps({"type": "message", "role": role, "content": text}))
 
     items = [said("developer", "first"), user_message("go"), said("assistant", "ok"), said("system", "later")]
     _, body = ask("anthropic", "x", [*items, user_message("more")], prompt_cache=False)
     assert [block["text"] for block in body["system"]] == ["Be brief.", "first"]
-    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "system", "user"]
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user", "system"]
 
 
 THOUGHTS = [

@@ -19,7 +19,7 @@ from runtime import (
     user_message,
 )
 from runtime.items import from_wire
-from runtime.models.openai import can_be_strict
+from runtime.models.openai_wire import can_be_strict
 from runtime.schema import JSON
 
 BOTH = pytest.mark.parametrize("how", ["read", "blocking"])
@@ -189,6 +189,7 @@ def test_an_openai_request_holds_what_was_asked_for_and_nothing_else() -> None:
         "model": "test-model",
         "instructions": "Be brief.",
         "input": [{"type": "message", "role": "user", "content": content}],
+        "stream": True,
     }
     _, body = ask(
         "openai",
@@ -209,6 +210,7 @@ def test_an_openai_request_holds_what_was_asked_for_and_nothing_else() -> None:
         "tool_choice": {"type": "function", "name": "exec_command"},
         "parallel_tool_calls": False,
         "store": False,
+        "stream": True,
     }
 
 

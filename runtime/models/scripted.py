@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from runtime.errors import ModelError, UserError
 from runtime.items import Item, ItemKind, Source, assistant_message, from_wire, function_call
 from runtime.models.model import Emit, ModelRequest, ModelResponse
+from runtime.models.narration import narrate
 from runtime.schema import dump
 from runtime.usage import Usage
 
@@ -48,18 +49,27 @@ class ScriptedFailure(BaseModel):
 
 
 class Scripted(BaseModel):
-    """One answer of a script: text, then calls, then raw items; or a failure."""
+    """One answer of a script: text, then calls, then raw items (as text: kept byte for byte); or a failure.
+
+    `request` and `model` are notes that a recording makes; they are not looked at.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str | None = None
     calls: tuple[ScriptedCall, ...] = ()
-    items: tuple[dict[str, JsonValue], ...] = ()
+    items: tuple[dict[str, JsonValue] | str, ...] = ()
     status: str = "completed"
     incomplete_reason: str = ""
     error: ScriptedFailure | None = None
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    response_id: str = ""
+    model: str = ""
+    request: dict[str, JsonValue] | None = None
 
     def to_items(self, place: int) -> tuple[Item, ...]:
         """The answer's items. `place` makes the ids of calls that have none."""
@@ -67,8 +77,28 @@ class Scripted(BaseModel):
         for number, call in enumerate(self.calls):
             arguments = call.arguments if isinstance(call.arguments, str) else dump(call.arguments)
             items.append(function_call(call.id or f"call_{place}_{number}", call.name, arguments))
-        items.extend(from_wire(dump(item)) for item in self.items)
+        items.extend(from_wire(item if isinstance(item, str) else dump(item)) for item in self.items)
         return tuple(items)
+
+    def to_response(self, place: int) -> ModelResponse:
+        """The answer. Raises ModelError if it is a failure."""
+        if self.error is not None:
+            failure = self.error
+            raise ModelError(failure.message, status=failure.status, retry_after_s=failure.retry_after_s)
+        return ModelResponse(
+            items=self.to_items(place),
+            usage=Usage(
+                requests=1,
+                input_tokens=self.input_tokens,
+                output_tokens=self.output_tokens,
+                cached_input_tokens=self.cached_input_tokens,
+                cache_write_tokens=self.cache_write_tokens,
+                reasoning_tokens=self.reasoning_tokens,
+            ),
+            response_id=self.response_id or f"resp_{place}",
+            status=self.status,
+            incomplete_reason=self.incomplete_reason,
+        )
 
 
 @dataclass(slots=True)
@@ -88,31 +118,28 @@ class ScriptedModel:
     It is as strict as the real services: it refuses a conversation in which a call has no output, or an
     output no call. With `follow` the place in the script is the number of answers that the conversation
     already holds, so that a run resumed in another process goes on where it stopped; without, each request
-    takes the next answer. `requests` keeps what was asked.
+    takes the next answer. With `stream` it tells its answers event by event. `requests` keeps what was asked.
     """
 
     def __init__(
-        self, answers: Iterable[Scripted | str], *, name: str = "script", follow: bool = False
+        self,
+        answers: Iterable[Scripted | str],
+        *,
+        name: str = "script",
+        follow: bool = False,
+        stream: bool = False,
     ) -> None:
         self._answers = [Scripted(text=answer) if isinstance(answer, str) else answer for answer in answers]
         self._name = name
         self._follow = follow
+        self._stream = stream
         self._reading = _Reading()
         self.requests: list[ModelRequest] = []
 
     @classmethod
     def from_file(cls, path: str | Path) -> ScriptedModel:
         """Read a script; it follows the conversation. Raises UserError that names a line that is wrong."""
-        try:
-            lines = Path(path).read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read the script {path}: {error}") from error
-        answers = [
-            _answer(line, f"{path}:{number}")
-            for number, line in enumerate(lines, 1)
-            if line.strip() and not line.lstrip().startswith("#")
-        ]
-        return cls(answers, name=f"script:{path}", follow=True)
+        return cls(read_script(path), name=f"script:{path}", follow=True)
 
     @property
     def name(self) -> str:
@@ -128,18 +155,11 @@ class ScriptedModel:
             place = answers
         if place >= len(self._answers):
             raise ModelError(f"the script {self._name} has only {len(self._answers)} answers")
-        answer = self._answers[place]
-        if answer.error is not None:
-            raise ModelError(
-                answer.error.message, status=answer.error.status, retry_after_s=answer.error.retry_after_s
-            )
-        return ModelResponse(
-            items=answer.to_items(place),
-            usage=Usage(requests=1, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens),
-            response_id=f"resp_{place}",
-            status=answer.status,
-            incomplete_reason=answer.incomplete_reason,
-        )
+        response = self._answers[place].to_response(place)
+        if self._stream and request.settings.stream:
+            for event in narrate(response, self._name):
+                emit(event)
+        return response
 
     def _read(self, items: Sequence[Item]) -> int:
         reading = self._reading
@@ -168,6 +188,20 @@ def _read_item(item: Item, place: int, reading: _Reading) -> None:
     if by_model and not reading.by_model:
         reading.answers += 1
     reading.by_model = by_model
+
+
+def read_script(path: str | Path) -> list[Scripted]:
+    """The answers of a script's file. Raises UserError that names a line that is wrong."""
+    try:
+        # Only a line feed ends a line: JSON may hold the others that `splitlines` knows.
+        lines = Path(path).read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the script {path}: {error}") from error
+    return [
+        _answer(line, f"{path}:{number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
 
 
 def _answer(line: str, where: str) -> Scripted:

@@ -13,7 +13,8 @@ from sandbox.backend import Backend
 from sandbox.errors import BackendError, Closed
 from sandbox.execute import Executor
 from sandbox.files import Files
-from sandbox.shells import Shell, ShellInfo, ShellPool
+from sandbox.shell_pool import ShellPool
+from sandbox.shells import Shell, ShellInfo
 from sandbox.spill import SpillStore
 from sandbox.values import (
     DEFAULT_LIMIT_BYTES,
@@ -47,6 +48,8 @@ class Sandbox:
     env        set for every command, on top of what the place gives
     warm       start the shells of commands ahead, so that a command begins at once; a few small programs
                then wait in the place, until a minute after the last command
+    shell_idle_s  named shells that were not used for so many seconds are closed, unless a command runs in
+               them; the next use opens a new one and says so; None: never
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Sandbox:
         directory: str | None = None,
         env: Mapping[str, str] | None = None,
         warm: bool = True,
+        shell_idle_s: float | None = None,
     ) -> None:
         self.name = name
         self._backend = backend
@@ -65,7 +69,9 @@ class Sandbox:
         self._executor = Executor(backend, self._env, warm=warm)
         self._cwd: str | None = directory if directory and directory.startswith("/") else None
         self._cwd_lock = threading.Lock()
-        self._shells = ShellPool(self._executor.backend, self._executor.sweeper, self._env, lambda: self.cwd)
+        self._shells = ShellPool(
+            self._executor.backend, self._executor.sweeper, self._env, lambda: self.cwd, shell_idle_s
+        )
         self._files = Files(self.run)
         self._closed = False
 
@@ -129,7 +135,12 @@ class Sandbox:
         )
 
     def shell(self, name: str) -> Shell:
-        """The named shell; opened by its first command. Raises Closed, or RequestError at the limit."""
+        """The named shell; opened by its first command. One that was closed is replaced by a new one.
+
+        name  printable text of at most 200 characters
+
+        Raises Closed, RequestError for what is no name. At most 64 shells are open at once: beyond, a `run`
+        that would open one is a RequestError."""
         return self._shells.get(name)
 
     def shells(self) -> list[ShellInfo]:
@@ -202,7 +213,7 @@ class LocalSandbox(Sandbox):
 
     directory    working directory; default: the current one
     inherit_env  give commands the whole environment of this process, secrets included
-    env, warm    see Sandbox
+    env, warm, shell_idle_s: see Sandbox
     """
 
     def __init__(
@@ -212,6 +223,7 @@ class LocalSandbox(Sandbox):
         env: Mapping[str, str] | None = None,
         inherit_env: bool = False,
         warm: bool = True,
+        shell_idle_s: float | None = None,
     ) -> None:
         from sandbox.backends.local import LocalBackend
 
@@ -222,6 +234,7 @@ class LocalSandbox(Sandbox):
             directory=str(where),
             env=env,
             warm=warm,
+            shell_idle_s=shell_idle_s,
         )
 
 
@@ -238,6 +251,7 @@ class SSHSandbox(Sandbox):
         *,
         env: Mapping[str, str] | None = None,
         warm: bool = True,
+        shell_idle_s: float | None = None,
     ) -> None:
         from sandbox.backends.ssh import SshBackend
 
@@ -248,6 +262,7 @@ class SSHSandbox(Sandbox):
             directory=directory,
             env=env,
             warm=warm,
+            shell_idle_s=shell_idle_s,
         )
 
 
@@ -255,7 +270,12 @@ class DockerSandbox(Sandbox):
     """A container, hardened by default; see DockerOptions for every loosening."""
 
     def __init__(
-        self, options: DockerOptions, *, env: Mapping[str, str] | None = None, warm: bool = True
+        self,
+        options: DockerOptions,
+        *,
+        env: Mapping[str, str] | None = None,
+        warm: bool = True,
+        shell_idle_s: float | None = None,
     ) -> None:
         from sandbox.backends.docker import DockerBackend
 
@@ -265,4 +285,5 @@ class DockerSandbox(Sandbox):
             directory=options.workdir,
             env=env,
             warm=warm,
+            shell_idle_s=shell_idle_s,
         )

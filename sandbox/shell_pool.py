@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sandbox.backend import Backend
 from sandbox.errors import Closed, RequestError
+from sandbox.shells import MAX_SHELLS as MAX_SHELLS
 from sandbox.shells import Shell, ShellInfo
 from sandbox.sweeper import Sweeper
 from sandbox.terminal import Terminal
 
-MAX_SHELLS = 64
-"""How many shells of one sandbox may be open at once."""
 MAX_NAME_CHARACTERS = 200
 _REMEMBERED = 1024
 """How many shells that nobody holds and that are not open are known by their last directory and their end."""

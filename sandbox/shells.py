@@ -25,6 +25,8 @@ from sandbox.values import (
     ShellResult,
 )
 
+MAX_SHELLS = 64
+"""How many shells of one sandbox may be open at once."""
 MAX_COLUMNS = MAX_ROWS = 1000
 WRITE_TIMEOUT_S = 5.0
 """How long `write` waits for a terminal that takes no more."""

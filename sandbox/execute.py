@@ -50,6 +50,7 @@ _DRAIN_MAX_BYTES = 32 << 20
 _EOF_WAIT_S = 0.00005
 # A command that has run for so long is ended if this process dies (see `Sweeper.watch`).
 _WATCH_AFTER_S = 0.25
+_KILLED = 137
 # What a watcher of the output is told only after the command was ended; then no more is read until then.
 _HELD_BYTES = 1 << 20
 
@@ -183,6 +184,7 @@ class _Call:
     reader: shell.StartReader | None = None
     raised: BaseException | None = None
     eof: bool = False
+    status: int | None = None
     held: list[Chunk] = field(default_factory=list)
     held_bytes: int = 0
     keepers: dict[StreamName, Keeper] = field(init=False)
@@ -261,12 +263,22 @@ class _Call:
             else:
                 wait_s = min(wait_s * 2, _CANCEL_WAIT_S if self.eof else _WAIT_MAX_S)
             asked_s = now_s
-            status = self.process.poll()
-            if status is not None:
-                self._drain()
-                return self._result(status)
+            if self.status is None:
+                self.status = self.process.poll()
+                if self.status is not None:
+                    self._drain()
+            if self.status is not None and not self._has_run_away(now_s):
+                return self._result(self.status)
             if deadline.passed:
                 return self._time_out()
+
+    def _has_run_away(self, now_s: float) -> bool:
+        """Whether what the ended command left goes on to multiply; then the command is not over.
+
+        One that ended at once and has let go of its streams is not asked about."""
+        if self.eof and now_s - self.started_s < _WATCH_AFTER_S:
+            return False
+        return self.sweeper.has_run_away(self.pid, self.mark)
 
     def _check_wanted(self, deadline: Deadline) -> None:
         """End the command if the sandbox is being closed or the caller cancelled."""
@@ -318,11 +330,18 @@ class _Call:
             spent_s += time.monotonic() - began_s
             size += len(chunk.stdout) + len(chunk.stderr)
             self._take(chunk)
-            if chunk.eof or not (chunk.stdout or chunk.stderr):
+            self.eof = chunk.eof
+            if not (chunk.stdout or chunk.stderr):
                 return
 
     def _kill(self) -> Ending:
-        ending = self.sweeper.end(self.pid, mark=self.mark, pump=self._pump, done=self._has_ended)
+        ending = self.sweeper.end(
+            self.pid,
+            mark=self.mark,
+            pump=self._pump,
+            done=self._has_ended,
+            orphaned=self.status is not None,
+        )
         held, self.held, self.held_bytes = self.held, [], 0
         for chunk in held:
             self._tell(chunk)
@@ -338,14 +357,15 @@ class _Call:
                 time.sleep(_WAIT_MIN_S)
             if status is not None:
                 return self._result(status)
-        return self._result(self._last_status(), timed_out=True, survivors=ending.survivors)
+        status = _KILLED if self.status is not None else self._last_status()
+        return self._result(status, timed_out=True, survivors=ending.survivors)
 
     def _last_status(self) -> int:
         try:
             status = self.process.poll()
         except LaneLost:
             status = None
-        return 137 if status is None else status
+        return _KILLED if status is None else status
 
     def abandon(self) -> None:
         """End what still runs, without the caller's callback."""
@@ -368,7 +388,7 @@ class _Call:
 
     def _has_ended(self) -> bool:
         try:
-            return self.process.poll() is not None
+            return self.status is not None or self.process.poll() is not None
         except LaneLost:
             return False
 

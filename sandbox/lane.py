@@ -28,6 +28,8 @@ _RS = b"\x1e"
 # all; only those can hold the pipes. 125 is a launcher whose input has ended.
 _LANE = r"""
 IFS= read -r cr_secret || exit 125
+# A shell says "Killed" when a signal ended its child: not among the command's own errors.
+exec 6>&2 2>/dev/null
 command -v setsid >/dev/null 2>&1 && [ /proc/$$/fd/1 -ef /proc/$$/fd/1 ] || exit 125
 last() { read -r cr_x cr_x cr_x cr_x cr_last </proc/loadavg; }
 flags() { { read -r cr_x; read -r cr_x cr_flags; } <"/proc/$$/fdinfo/$1"; }
@@ -35,13 +37,13 @@ held() {
   if [ "$1" = $$ ] || [ ! -d "/proc/$1" ]; then return 1; fi
   if [ ! -r "/proc/$1/fd" ]; then [ -d "/proc/$1/fd" ]; return; fi
   for cr_f in "/proc/$1/fd/"*; do
-    if [ "$cr_f" -ef /proc/$$/fd/1 ] || [ "$cr_f" -ef /proc/$$/fd/2 ]; then return 0; fi
+    if [ "$cr_f" -ef /proc/$$/fd/1 ] || [ "$cr_f" -ef /proc/$$/fd/6 ]; then return 0; fi
   done
   return 1
 }
 left() {
   flags 1; [ "$cr_flags" = "$cr_out" ] || return 0
-  flags 2; [ "$cr_flags" = "$cr_err" ] || return 0
+  flags 6; [ "$cr_flags" = "$cr_err" ] || return 0
   [ "$cr_s" != 125 ] || return 0
   cr_from=$((cr_last + 1)); cr_rounds=0
   while :; do
@@ -58,13 +60,14 @@ left() {
     cr_rounds=$((cr_rounds + 1)); [ $cr_rounds -lt 20 ] || return 0
   done
 }
-plain() { setsid "$1" -c "$2" "$1" "$3"; }
+plain() { setsid "$1" -c "$2" "$1" "$3" 2>&6 6>&-; }
 feed() {
   IFS= read -r cr_n || exit 125
-  { head -c "$cr_n" && printf '%sW;' "$cr_secret" >&5; } 5>&1 | setsid "$1" -c "$2" "$1" "$3"
+  { head -c "$cr_n" 5>&- 6>&- && printf '%sW;' "$cr_secret" >&5; } |
+    setsid "$1" -c "$2" "$1" "$3" 2>&6 5>&- 6>&-
 }
-if [ "$4" = feed ]; then [ "$(printf ab | head -c 1)" = a ] || exit 125; fi
-flags 1; cr_out=$cr_flags; flags 2; cr_err=$cr_flags
+if [ "$4" = feed ]; then exec 5>&1; [ "$(printf ab | head -c 1)" = a ] || exit 125; fi
+flags 1; cr_out=$cr_flags; flags 6; cr_err=$cr_flags
 trap : HUP INT TERM
 printf '%sR;' "$cr_secret"
 while :; do
@@ -73,7 +76,7 @@ while :; do
   cr_s=$?
   if left; then cr_e=L; else cr_e=E; fi
   printf '%s%s%s;' "$cr_secret" $cr_e $cr_s
-  printf '%s%s;' "$cr_secret" $cr_e >&2
+  printf '%s%s;' "$cr_secret" $cr_e >&6
   [ $cr_e = E ] || exit
 done
 """
@@ -178,7 +181,7 @@ class Lane:
 
         early  what its launcher has said already"""
         self.early = early
-        return self.feed or self.process.write(self._prelude, 0) == len(self._prelude)
+        return self.feed or self.process.write(self._prelude, 1.0) == len(self._prelude)
 
     def begin(self, size_bytes: int, returned: Callable[[Lane, bool], None]) -> LaneProcess:
         """The process of the next command, whose line and input have so many bytes.
@@ -186,6 +189,7 @@ class Lane:
         returned  called once it is closed, with whether the lane can be used again"""
         if self.feed:
             head = b"%d\n%s" % (size_bytes + len(self._prelude), self._prelude)
+            # Should it not be taken, the launcher ends at once or does not begin: nothing runs.
             self.process.write(head, START_TIMEOUT_S)
         return LaneProcess(self, returned)
 
@@ -203,7 +207,7 @@ class LaneProcess:
         self._returned = returned
         self._out = MarkFinder(lane.secret)
         self._err = MarkFinder(lane.secret)
-        self._eof = self._gone = self._closed = False
+        self._eof = self._gone = self._closed = self._quiet = False
         self._began_s = time.monotonic()
         self._lock = threading.Lock()
 
@@ -213,6 +217,7 @@ class LaneProcess:
             return Chunk(eof=True)
         early, self._lane.early = self._lane.early, Chunk()
         chunk = early if early.stdout or early.stderr else self._lane.process.read(timeout_s)
+        self._quiet = not (chunk.stdout or chunk.stderr)
         out, err = self._out.feed(chunk.stdout), self._err.feed(chunk.stderr)
         if chunk.eof:
             out, err = out + self._out.rest(), err + self._err.rest()
@@ -241,12 +246,13 @@ class LaneProcess:
     def poll(self) -> int | None:
         """See Process.poll. Raises LaneLost if the lane itself was ended: it alone knew the status."""
         if self._status is None:
-            if self._gone:
+            if self._gone and self._quiet:
                 raise LaneLost(
                     "the program that watched the command was killed, by the command or by somebody else; "
                     "how the command ended is unknown"
                 )
-            # Its last words may still be on their way: believed at the second look only.
+            # Its last words may still be on their way, behind a flood of others: believed at a later look
+            # only, after a read that found nothing.
             self._gone = self._lane.process.poll() is not None
         return self._status
 

@@ -19,12 +19,13 @@ from sandbox import shell
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError, Closed, TooManyPrograms
 from sandbox.lane import Lane
-from sandbox.values import SpawnRequest
+from sandbox.values import START_TIMEOUT_S, Deadline, SpawnRequest
 
 IDLE_S = 60.0
 """How long what waits may go unused before it is ended."""
 PAUSE_S = 10.0
 """How long nothing is started ahead after the place refused to."""
+_FREED_S = 2.0
 _FEED_LIMIT_BYTES = 1 << 20
 
 _Kind = Literal["plain", "feed"]
@@ -35,11 +36,13 @@ class Launcher:
     """A shell that is ready for the line of one command.
 
     token   what its first words begin with
+    head    what it has to get before the command's line
     waited  it was started ahead: if it ended before the command began, nothing is lost
     """
 
     process: Process
     token: str
+    head: bytes
     waited: bool
 
 
@@ -58,7 +61,15 @@ class GivingBack:
         except TooManyPrograms:
             if request.spare or not self.give_back():
                 raise
-            return self._backend.spawn(request)
+        # A server counts a channel until it has seen it closed.
+        deadline = Deadline.after(_FREED_S)
+        while True:
+            try:
+                return self._backend.spawn(request)
+            except TooManyPrograms:
+                if deadline.passed:
+                    raise
+                time.sleep(0.02)
 
     def close(self) -> None:
         """See Backend.close."""
@@ -96,7 +107,7 @@ class Launchers:
             found = self._pop(kind)
             if isinstance(found, Lane):
                 process = found.begin(size_bytes, self._returned)
-                return Launcher(process, found.token, waited=True)
+                return Launcher(process, found.token, b"", waited=True)
             if found is not None:
                 return found
         return self.new()
@@ -136,8 +147,10 @@ class Launchers:
         token = secrets.token_hex(12)
         argv = shell.launcher_argv(self._shell, token)
         process = self._backend.spawn(SpawnRequest(argv=argv, spare=spare))
-        process.write(self._prelude, 0)
-        return Launcher(process, token, waited=spare)
+        if spare and process.write(self._prelude, START_TIMEOUT_S) < len(self._prelude):
+            process.close()
+            raise BackendError("a waiting shell takes no input")
+        return Launcher(process, token, b"" if spare else self._prelude, waited=spare)
 
     def _pop(self, kind: _Kind) -> Lane | Launcher | None:
         if not self._wanted["plain"]:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import KNOWN, PLACES, Place, open_place
+from places import COLD, KNOWN, PLACES, Place, open_place
 from services.fixtures import docker_daemon as docker_daemon
 from services.ssh_service import SshService, start_sshd
+
+_NEEDS = {"ssh": pytest.mark.ssh, "docker": pytest.mark.docker}
 
 
 @pytest.fixture(scope="session")
@@ -20,19 +22,21 @@ def ssh_service() -> Iterator[SshService]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `place` runs on every place."""
+    """A test that takes `place` runs on every place; one that is marked cold_too, also with nothing
+    started ahead there."""
     if "place" in metafunc.fixturenames:
-        marks = {
-            "ssh": pytest.mark.ssh,
-            "docker-debian": pytest.mark.docker,
-            "docker-busybox": pytest.mark.docker,
-        }
+        cold_too = metafunc.definition.get_closest_marker("cold_too") is not None
+        names = [*PLACES, *(name + COLD for name in PLACES if cold_too)]
         metafunc.parametrize(
             "place",
-            [pytest.param(name, marks=[marks[name]] if name in marks else []) for name in PLACES],
+            [pytest.param(name, marks=_needs(name)) for name in names],
             indirect=True,
             scope="session",
         )
+
+
+def _needs(place: str) -> list[pytest.MarkDecorator]:
+    return [mark for word, mark in _NEEDS.items() if place.startswith(word)]
 
 
 @pytest.fixture(scope="session")

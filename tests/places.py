@@ -13,6 +13,8 @@ import pytest
 from sandbox import DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
 
 PLACES = ("local", "local-dash", "ssh", "docker-debian", "docker-busybox")
+COLD = "-cold"
+"""Ending of a place's name: the same place with nothing started ahead."""
 KNOWN: dict[tuple[str, str], str] = {}
 """(place, test) -> why it cannot hold there."""
 
@@ -48,12 +50,15 @@ class Place:
 @contextlib.contextmanager
 def open_place(name: str, request: pytest.FixtureRequest, directory: Path) -> Iterator[Place]:
     """The place of that name."""
+    kind, warm = name.removesuffix(COLD), not name.endswith(COLD)
     with contextlib.ExitStack() as stack:
-        if name == "local":
-            yield Place(name, stack.enter_context(LocalSandbox(directory)), "bash", str(directory))
-        elif name == "local-dash":
-            yield Place(name, stack.enter_context(_without_bash(directory)), "dash", str(directory))
-        elif name == "ssh":
+        if kind == "local":
+            local = stack.enter_context(LocalSandbox(directory, warm=warm))
+            yield Place(name, local, "bash", str(directory))
+        elif kind == "local-dash":
+            dash = stack.enter_context(_without_bash(directory, warm=warm))
+            yield Place(name, dash, "dash", str(directory))
+        elif kind == "ssh":
             from sandbox.backends.ssh import SshOptions
 
             service = request.getfixturevalue("ssh_service")
@@ -65,18 +70,18 @@ def open_place(name: str, request: pytest.FixtureRequest, directory: Path) -> It
                 known_hosts_file=str(service.known_hosts_file),
                 use_ssh_config=False,
             )
-            ssh = stack.enter_context(SSHSandbox(options, str(directory)))
+            ssh = stack.enter_context(SSHSandbox(options, str(directory), warm=warm))
             yield Place(name, ssh, "bash", str(directory))
         else:
             from sandbox.backends.docker import DockerOptions
 
             daemon = request.getfixturevalue("docker_daemon")
-            image = daemon.debian_image if name == "docker-debian" else daemon.busybox_image
+            image = daemon.debian_image if kind == "docker-debian" else daemon.busybox_image
             box = stack.enter_context(DockerSandbox(DockerOptions(image=image, host=daemon.url)))
-            yield Place(name, box, "bash" if name == "docker-debian" else "ash", "/workspace")
+            yield Place(name, box, "bash" if kind == "docker-debian" else "ash", "/workspace")
 
 
-def _without_bash(directory: Path) -> Sandbox:
+def _without_bash(directory: Path, *, warm: bool) -> Sandbox:
     """This machine as one without bash: every program but that, so that sh (dash on Debian) is used."""
     programs = directory / "programs"
     programs.mkdir()
@@ -87,4 +92,4 @@ def _without_bash(directory: Path) -> Sandbox:
                 link.symlink_to(program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(programs))
-        return LocalSandbox(directory)
+        return LocalSandbox(directory, warm=warm)

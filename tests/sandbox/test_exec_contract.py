@@ -12,6 +12,8 @@ from places import Place
 
 from sandbox import Cancelled, Closed, LocalSandbox, NotADirectory, NotFound, RequestError
 
+pytestmark = pytest.mark.cold_too
+
 
 @pytest.mark.spec("XE-01")
 def test_stdout_stderr_and_status_come_back_apart(place: Place) -> None:

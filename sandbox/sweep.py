@@ -124,10 +124,21 @@ strike() {
   for q in $found; do send "$1" "$q"; done
   if [ "$1" != KILL ]; then for q in $found; do send CONT "$q"; done; fi
 }
+crowded() {
+  for g in /sys/fs/cgroup /sys/fs/cgroup/pids; do
+    if read -r most <"$g/pids.max" && read -r now <"$g/pids.current"; then break; fi
+    most=max
+  done
+  if [ "$most" != max ] && [ $((now * 4)) -ge $((most * 3)) ]; then scan; born=$most; else said= born=0; fi
+}
 answer() {
   begin || { printf '%s %s gone .\n' "$token" "$id"; return; }
   # While one of those that were told is there, the question is answered; none is: look for others.
-  if [ "$signal" != 0 ]; then strike "$signal"; elif ! lasting; then scan; fi
+  case $signal in
+    crowd) crowded;;
+    0) lasting || scan;;
+    *) strike "$signal";;
+  esac
   printf '%s %s %s%s .\n' "$token" "$id" "$born" "$said"
 }
 drop() {
@@ -183,8 +194,10 @@ class Ask:
     root        the tree's root, as seen in the place
     foreground  only what runs in the foreground of the terminal whose shell is root; spare the shell
     mark        see `new_mark`; "" where the tree has none
-    born        when the root began, in the place's clock ticks; 0: not known, ask the root itself
-    signal      a signal's name, or "0": only look
+    born        when the root began, in the place's clock ticks; 0: not known, ask the root itself;
+                1: the root is gone, its tree may not be
+    signal      a signal's name; "0": only look; "crowd": only look, and only if the place is about to run out
+                of processes: then the answer has their limit as `born`, else 0
     known       members that earlier passes saw, as "PID:BORN"
     """
 

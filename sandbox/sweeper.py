@@ -31,6 +31,8 @@ _PASS_MAX_S = 0.05
 _HARD_S = 5.0
 # More would not fit a line that is read in reasonable time; the marks find the rest.
 _KNOWN_MAX = 4096
+# What a command may leave behind in a place that is nearly full, however lively.
+_CROWD = 8
 
 Pump = Callable[[float], None]
 
@@ -119,6 +121,7 @@ class Sweeper:
         mark: str = "",
         foreground: bool = False,
         first: str = "TERM",
+        orphaned: bool = False,
     ) -> Ending:
         """End a process tree where it runs: the first signal, a grace, then KILL.
 
@@ -127,14 +130,31 @@ class Sweeper:
         done        whether the root itself is known to have ended
         mark        see `sweep.new_mark`; "": found by group, session and parenthood only
         foreground  only what runs in the foreground of the terminal whose shell is pid; spare the shell
+        orphaned    the root is known to be gone: end what it left
 
         Raises BackendError if no program can be started in the place for it; then the tree may live."""
-        tree = _Tree(pid, mark, foreground, pump)
+        tree = _Tree(pid, mark, foreground, pump, born=1 if orphaned else 0)
         left = self._pass(tree, first)
         if left is None:
             return Ending(gone=True)
         left = self._grace(tree, left)
         return Ending(self._kill(tree, left, done))
+
+    def has_run_away(self, pid: int, mark: str) -> bool:
+        """Whether what an ended command left uses up the processes that the place may have.
+
+        That is at least half of all, or several that go on starting others."""
+        tree = _Tree(pid, mark, False, lambda _: None, born=1)
+        seen: set[str] = set()
+        for _ in range(3):
+            now = self._pass(tree, "crowd") or {}
+            if len(now) < _CROWD:
+                return False
+            if 2 * len(now) >= tree.born or (seen and len(now.keys() - seen) >= _CROWD // 2):
+                return True
+            seen |= now.keys()
+            tree.born = 1
+        return False
 
     def front_processes(self, pid: int) -> tuple[Survivor, ...]:
         """What runs in the foreground of the terminal whose shell is pid; empty: it is at its prompt."""

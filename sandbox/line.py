@@ -1,11 +1,13 @@
 """The bytes of one shell on a terminal: what is typed, what it prints, and the running command's share.
 
-Not thread-safe, but for `interrupt`; `terminal.py` gives the bytes their meaning.
+One thread waits for the command; others may type, interrupt and glance meanwhile. `terminal.py` gives the
+bytes their meaning.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from sandbox import framing
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError
 from sandbox.output import Keeper
+from sandbox.screen import Screen
 from sandbox.sweeper import Sweeper
 from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, SpawnRequest
 
@@ -24,10 +27,7 @@ _PENDING_BYTES = 64 * 1024
 
 @dataclass
 class Running:
-    """The command that a shell is running.
-
-    shown  output that earlier results gave out already; kept for the screen
-    """
+    """The command that a shell is running."""
 
     command: str
     nonce: str
@@ -38,7 +38,6 @@ class Running:
     sane: bool
     interrupted: bool = False
     probed: bool = False
-    shown: bytes = b""
 
 
 class Line:
@@ -49,6 +48,10 @@ class Line:
         self.sweeper = sweeper
         sweeper.prepare()
         self.running: Running | None = None
+        self.screen = Screen(size)
+        self.reading = threading.Lock()
+        """Held while bytes are read and dealt with, so that they stay in order."""
+        self._typing = threading.Lock()
         self._pending = b""
         token = secrets.token_hex(12)
         self.process: Process = backend.spawn(
@@ -94,14 +97,40 @@ class Line:
             taken = self.process.write(bytes(view[:4096]), 0.02)
             view = view[taken:]
             if not taken:
-                self.feed(self.process.read(0).stdout)
+                self.glance()
         return len(data) - len(view)
+
+    def type_keys(self, data: bytes, timeout_s: float) -> int:
+        """Type into the running command, until it ends; returns how many bytes were taken in the time."""
+        deadline = Deadline.after(timeout_s)
+        if not self._typing.acquire(timeout=timeout_s):
+            return 0
+        try:
+            view = memoryview(data)
+            while view and not self.has_mark:
+                taken = self.process.write(bytes(view[:4096]), min(0.02, deadline.remaining_s()))
+                view = view[taken:]
+                if not taken and deadline.passed:
+                    break
+                self.glance()
+            return len(data) - len(view)
+        finally:
+            self._typing.release()
 
     def read(self, timeout_s: float) -> Chunk:
         """Read once and deal with what came."""
-        chunk = self.process.read(timeout_s)
-        self.feed(chunk.stdout)
-        return chunk
+        with self.reading:
+            chunk = self.process.read(timeout_s)
+            self.feed(chunk.stdout)
+            return chunk
+
+    def glance(self) -> None:
+        """Deal with what has come, unless another thread is about to."""
+        if self.reading.acquire(blocking=False):
+            try:
+                self.feed(self.process.read(0).stdout)
+            finally:
+                self.reading.release()
 
     def drain(self, timeout_s: float) -> None:
         """Let time pass, and read meanwhile."""
@@ -119,6 +148,7 @@ class Line:
         out = running.reader.feed(data)
         if out:
             running.keeper.feed(out)
+            self.screen.feed(out)
             if running.on_output is not None:
                 running.on_output("stdout", out)
         reader = running.reader

@@ -69,10 +69,3 @@ class Screen:
     def _render(self) -> None:
         self._emulator.feed(bytes(self._kept))
         self._kept.clear()
-
-
-def render(data: bytes, size: PtySize) -> str:
-    """What a person would see after these bytes on an empty screen."""
-    screen = Screen(size)
-    screen.feed(data)
-    return screen.text()

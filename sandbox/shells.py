@@ -137,7 +137,7 @@ class Shell:
         with self._taking_turn(wait, cancel):
             terminal = self._busy()
             with self._forgetting_the_dead(terminal):
-                result = terminal.wait(Deadline.after(1e9, cancel), wait.remaining_s())
+                result = terminal.poll(wait)
             return self._note(result, "")
 
     def write(self, data: bytes, timeout_s: float = WRITE_TIMEOUT_S) -> int:
@@ -175,9 +175,7 @@ class Shell:
 
         "" if the shell is not open. Output that nobody has polled yet is seen, and stays to be polled."""
         terminal = self._terminal
-        from sandbox.screen import render
-
-        return render(terminal.seen() if terminal else b"", self.size or PtySize())
+        return terminal.screen() if terminal is not None else ""
 
     def info(self) -> ShellInfo:
         """Name, state, command and age, for a list."""
@@ -260,6 +258,8 @@ class Shell:
         try:
             yield
         except BaseException as error:
+            if isinstance(error, BackendError):
+                error.stdout = error.stdout or terminal.unread()
             if isinstance(error, BackendError | NotBegun) or not terminal.is_alive:
                 self._let_go(terminal, f"the shell was lost before ({error})")
             raise

@@ -1,6 +1,7 @@
 """One shell on one terminal: open it, run a command in it, go on waiting, type, interrupt, close.
 
-Not thread-safe; `shells.py` puts the lock and the name around it. How a command or the shell is
+One thread runs or polls; `shells.py` sees to that, and gives it a name. Others may type, interrupt, resize
+and look at the screen meanwhile. How a command or the shell is
 ended is in `ending.py`, the bytes on the terminal in `line.py`.
 """
 
@@ -13,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sandbox import ending, framing
+from sandbox import ending, framing, keys
 from sandbox.backend import Backend
-from sandbox.errors import BackendError, Cancelled, Closed
+from sandbox.errors import BackendError, Cancelled, RequestError
 from sandbox.line import Line, Running
 from sandbox.output import Keeper, split_end
 from sandbox.shell import check_env
@@ -26,7 +27,8 @@ from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellRe
 _WAIT_MIN_S = 0.005
 _WAIT_S = 0.25
 _CANCEL_WAIT_S = 0.05
-_SCREEN_BYTES = 256 * 1024
+_CATCH_UP = 64
+"""How many reads a look takes at most, so that endless output does not hold it."""
 
 
 class NotBegun(Exception):
@@ -47,11 +49,12 @@ class Terminal:
     ) -> None:
         check_env(env)
         self.size = size or PtySize()
+        self._backend = backend
         self._line = Line(backend, sweeper, env, self.size)
         self._before: framing.Mark | None = None
         self._traps = False
         self._typed_ahead = False
-        self.last_output = b""
+        self._typed = b""
         self.cwd = cwd or ""
         try:
             self._enter(cwd)
@@ -104,13 +107,15 @@ class Terminal:
         reader = framing.MarkReader(frame, nonce, typed)
         keeper = Keeper(limit_bytes, spill)
         running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
+        self._line.screen.restart()
+        self._typed = b""
         self._line.running = running
         with self._stopping_on_error():
             began = self._begin(running, typed)
-        if began is not None:
-            return began
-        shift_s = time.monotonic() - running.began_s
-        return self.wait(Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
+            if began is not None:
+                return began
+            shift_s = time.monotonic() - running.began_s
+            return self._wait(running, Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
 
     @contextmanager
     def _stopping_on_error(self) -> Iterator[None]:
@@ -128,7 +133,8 @@ class Terminal:
     def _begin(self, running: Running, typed: bytes) -> ShellResult | None:
         """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
         reader = running.reader
-        self._line.feed(b"")
+        with self._line.reading:
+            self._line.feed(b"")
         self._line.type(typed)
         deadline = Deadline.after(START_TIMEOUT_S + len(typed) / 50_000)
         while not reader.started and reader.mark is None:
@@ -140,14 +146,6 @@ class Terminal:
             if ended is not None:
                 return ended
         return None
-
-    def wait(self, deadline: Deadline, yield_s: float | None = None) -> ShellResult:
-        """Wait for the running command's end; interrupt it at the deadline, or leave it after yield_s."""
-        running = self._line.running
-        if running is None:
-            raise Closed("no command is running in this shell")
-        with self._stopping_on_error():
-            return self._wait(running, deadline, yield_s)
 
     def _wait(self, running: Running, deadline: Deadline, yield_s: float | None) -> ShellResult:
         leave = None if yield_s is None else Deadline.after(yield_s)
@@ -170,36 +168,110 @@ class Terminal:
             if ended is not None:
                 return ended
 
-    def write(self, data: bytes, timeout_s: float = 5.0) -> int:
-        """Type bytes as a person would; returns how many the terminal took.
+    def poll(self, wait: Deadline) -> ShellResult:
+        """The new output of a command that was left running, or its end. Nothing ends the command here."""
+        running = self._line.running
+        assert running is not None
+        wait_s = _WAIT_MIN_S
+        while not wait.passed:
+            if wait.cancelled:
+                raise Cancelled("cancelled while waiting for a command; it runs on")
+            bound = min(wait_s, _CANCEL_WAIT_S) if wait.cancel is not None else wait_s
+            wait_s = min(wait_s * 2, _WAIT_S)
+            ended = self._pump(min(bound, wait.remaining_s()))
+            if ended is not None:
+                return ended
+            if running.reader.mark is not None:
+                return self._finished()
+        return self._look(running)
+
+    def _look(self, running: Running) -> ShellResult:
+        for _ in range(_CATCH_UP):
+            chunk = self._line.read(0)
+            if running.reader.mark is not None:
+                return self._finished()
+            if chunk.eof or (not chunk.stdout and not self._line.is_alive):
+                return self._shell_ended()
+            if not chunk.stdout:
+                break
+        return self._left_running(running)
+
+    def write(self, data: bytes, timeout_s: float) -> int:
+        """Type bytes as a person would; returns how many the terminal took (see Shell.write).
 
         0 if the command has ended by now: the shell would take them for commands."""
-        self._line.read(0)
+        deadline = Deadline.after(timeout_s)
+        running = self._line.running
+        if running is not None and not running.sane:
+            raise RequestError(
+                f"{running.command[:60]!r} does not read the terminal: its input is /dev/null; "
+                "run it with stdin_tty=True to type to it"
+            )
+        self._await_begin(running, deadline)
         if self._line.has_mark:
             return 0
+        data = self._holdable(data)
         self._typed_ahead = True
         if b"\x03" in data:
             self._line.expect_prompt()
-        return self._line.type(data, timeout_s)
+        taken = self._line.type_keys(data, deadline.remaining_s())
+        self._typed = keys.unfinished(self._typed + data[:taken])
+        return taken
+
+    def _await_begin(self, running: Running | None, deadline: Deadline) -> None:
+        """Until the shell has read its command, what is typed would become part of that."""
+        while running is not None and not running.reader.started and not self._line.has_mark:
+            if deadline.passed:
+                raise BackendError("the shell has not begun its command yet; nothing was typed")
+            self._line.glance()
+            time.sleep(0.001)
+        self._line.glance()
+
+    def _holdable(self, data: bytes) -> bytes:
+        """What of the data the terminal can take without dropping any of it. Raises RequestError."""
+        if not keys.too_long(self._typed + data, b"\n"):
+            return data
+        mode = keys.ask_mode(self._backend, self._line.pid)
+        if not mode.whole_lines:
+            self._typed = b""
+            return keys.before_long_line(data, mode.ends)
+        length = keys.too_long(self._typed + data, mode.ends)
+        if not length:
+            return data
+        raise RequestError(
+            f"nothing was typed: a line of {length} bytes (with what was typed of it before) is too long. "
+            f"The program reads whole lines, of which a terminal holds {keys.MAX_LINE_BYTES} bytes and drops "
+            "the rest: let it read a file instead"
+        )
 
     def interrupt(self) -> None:
-        """Ctrl-C. If the command obeys, the next wait or poll reports its end."""
-        self._line.interrupt()
+        """Ctrl-C. If the command obeys, the next poll reports its end."""
+        self._await_begin(self._line.running, Deadline.after(START_TIMEOUT_S))
+        if not self._line.has_mark:
+            self._line.interrupt()
+
+    def screen(self) -> str:
+        """What a person would see of the last command, as far as it has come."""
+        if self._line.running is not None:
+            self._line.glance()
+        return self._line.screen.text()
+
+    def unread(self) -> bytes:
+        """What the running command has printed since its last result."""
+        running = self._line.running
+        return running.keeper.take().data if running is not None else b""
 
     def resize(self, size: PtySize) -> None:
         """Change the terminal's size."""
         self.size = size
+        # Before the program knows: what it prints from then on is meant for the new size.
+        self._line.screen.resize(size)
         self._line.process.resize(size.columns, size.rows)
 
     @property
     def is_alive(self) -> bool:
         """Whether the shell itself still runs."""
         return self._line.is_alive
-
-    def seen(self) -> bytes:
-        """The output of the running command so far, else of the last one."""
-        running = self._line.running
-        return running.shown + running.keeper.take().data if running else self.last_output
 
     def close(self) -> None:
         """Hang up, and end what of the session does not obey."""
@@ -222,7 +294,8 @@ class Terminal:
         return None
 
     def _finished(self) -> ShellResult:
-        running = self._line.take_running()
+        with self._line.reading:
+            running = self._line.take_running()
         mark = running.reader.mark
         assert mark is not None
         self._before, self.cwd = mark, mark.cwd
@@ -230,20 +303,23 @@ class Terminal:
         return self._result(running, mark.status, notice=notice)
 
     def _left_running(self, running: Running) -> ShellResult:
-        result = self._result(running, None, left_running=True)
-        # Half a character belongs to the next part, where its rest will be.
-        captured, half = split_end(result.captured)
-        running.shown = (running.shown + captured.data)[-_SCREEN_BYTES:]
-        running.keeper = Keeper(running.keeper.limit_bytes, running.keeper.store)
-        running.keeper.feed(half)
+        with self._line.reading:
+            result = self._result(running, None, left_running=True)
+            # Half a character belongs to the next part, where its rest will be.
+            captured, half = split_end(result.captured)
+            running.keeper = Keeper(running.keeper.limit_bytes, running.keeper.store)
+            running.keeper.feed(half)
         return replace(result, captured=captured)
 
     def _shell_ended(
         self, notice: str = "the shell ended", survivors: tuple[Survivor, ...] = ()
     ) -> ShellResult:
         status = ending.last_status(self._line)
-        running = self._line.take_running()
-        running.keeper.feed(running.reader.flush())
+        with self._line.reading:
+            running = self._line.take_running()
+        last = running.reader.flush()
+        running.keeper.feed(last)
+        self._line.screen.feed(last)
         return self._result(
             running, 137 if status is None else status, ended=True, notice=notice, survivors=survivors
         )
@@ -279,7 +355,6 @@ class Terminal:
                 framing.without_frame(part, running.command) for part in (captured.head, captured.tail)
             )
             captured = replace(captured, head=head, tail=tail)
-        self.last_output = running.shown + captured.data
         return ShellResult(
             exit_code=status,
             captured=captured,

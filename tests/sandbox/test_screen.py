@@ -14,10 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.emulator import Emulator
-from sandbox.screen import KEPT_BYTES, Screen, render
+from sandbox.screen import KEPT_BYTES, Screen
 from sandbox.values import PtySize
 
 SMALL = PtySize(20, 5)
+
+
+def render(data: bytes, size: PtySize) -> str:
+    screen = Screen(size)
+    screen.feed(data)
+    return screen.text()
+
 
 CASES = {
     "text": ("one\r\ntwo", "one\ntwo"),
@@ -147,7 +154,12 @@ def test_a_look_costs_what_was_printed_since_the_last_one() -> None:
     screen.text()
     seen: list[bytes] = []
     feed = screen._emulator.feed
-    screen._emulator.feed = lambda data: (seen.append(data), feed(data))[1]  # type: ignore[method-assign]
+
+    def watched(data: bytes) -> None:
+        seen.append(data)
+        feed(data)
+
+    screen._emulator.feed = watched  # type: ignore[method-assign]
     for _ in range(3):
         screen.feed(b"more\r\n")
         screen.text()

@@ -38,8 +38,10 @@ types: $(STAMP) ## types, strict
 test-fast: $(STAMP)
 	@$(BIN)/python -m pytest -m "not docker and not ssh and not slow"
 
-bench: $(STAMP) ## measure, as ratios to a floor in the same run
-	@$(BIN)/python benchmarks/exec.py
+bench: $(STAMP) ## measure with the peers, as ratios to a floor in the same run; re-makes docs/benchmarks.md
+	@failed=0; for name in shells exec start output scale fidelity; do \
+		echo "## $$name"; $(BIN)/python benchmarks/$$name.py --peers --write || failed=1; \
+	done; exit $$failed
 
 clean: ## remove what was made here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

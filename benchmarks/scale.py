@@ -21,10 +21,10 @@ from benchmarks.places import reached
 from benchmarks.report import Report, parse
 
 _SHELL, _EXEC = "named shell", "one-shot exec"
-_SHELLS, _SANDBOXES, _COMMANDS = 200, 20, 10
+_SHELLS, _SANDBOXES, _COMMANDS = 200, 20, 5
 _ONE_SHOTS, _EACH = 50, 8
 _SLOW_S = 1.0
-_LIMIT_S = 240.0
+_LIMIT_S = 300.0
 
 
 def _crowd(found: Field, title: str, kind: str, count: int, calls: int, each_opens: bool) -> Table:

@@ -45,7 +45,7 @@ def _ways(session: Any) -> Ways:
         return Opened(execute)
 
     return {
-        SHELL: Way("pty_write_stdin, its least wait", shell, features("bash")),
+        SHELL: Way("pty_write_stdin, its least wait", shell, features("bash blind")),
         EXEC: Way("exec", one_shot, features("status timeout apart exact")),
     }
 

@@ -17,6 +17,7 @@ STDIN = "stdin"  # takes input for the command
 TIMEOUT = "timeout"  # takes a timeout for each command
 EXACT = "exact"  # gives the output as printed, final newlines included
 BOUNDED = "bounded"  # keeps a bounded part of the output, by design
+BLIND = "blind"  # cannot tell when a command has ended
 BASH = "bash"  # commands are bash's, not sh's
 
 

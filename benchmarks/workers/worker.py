@@ -169,14 +169,16 @@ class Desk:
         taken = await at_once(jobs, blocking)
         seconds = time.perf_counter() - began
         after = footprint()
-        for each in opened:
-            await settled(each.close())
+        await at_once([lambda each=each: self._close(each) for each in opened], blocking)
         samples = [sample for samples in taken for sample in samples]
         grown = {name: after[name] - before[name] for name in after}
         return {"opening_s": opening_s, "seconds": seconds, "samples": samples, "grown": grown}
 
     async def _open(self, way: Way) -> Opened:
         return await settled(way.open())
+
+    async def _close(self, opened: Opened) -> None:
+        await settled(opened.close())
 
     async def ask_beside(self, question: Question) -> Reply:
         """How long a quick command takes that is asked for at the same moment as a slow one:

@@ -22,7 +22,7 @@ _LONG_S = 5.0
 # What marks begin with: a byte that is rare in output, so that looking for one costs nothing.
 _RS = b"\x1e"
 
-# $1 the shell of the commands, $2 the launcher, $3 its token, $4 feed or plain.
+# $1 the shell of the commands, $2 the launcher, $3 feed or plain.
 # The secret comes over standard input, so that no command finds it in /proc. The last process id that
 # was given out (loadavg's last field, of our own namespace) tells whether a command started others at
 # all; only those can hold the pipes. 125 is a launcher whose input has ended.
@@ -60,19 +60,23 @@ left() {
     cr_rounds=$((cr_rounds + 1)); [ $cr_rounds -lt 20 ] || return 0
   done
 }
-plain() { setsid "$1" -c "$2" "$1" "$3" 2>&6 6>&-; }
+plain() { setsid "$1" -c "$2" "$1" 2>&6 6>&-; }
 feed() {
   IFS= read -r cr_n || exit 125
   { head -c "$cr_n" 5>&- 6>&- && printf '%sW;' "$cr_secret" >&5; } |
-    setsid "$1" -c "$2" "$1" "$3" 2>&6 5>&- 6>&-
+    setsid "$1" -c "$2" "$1" 2>&6 5>&- 6>&-
 }
-if [ "$4" = feed ]; then exec 5>&1; [ "$(printf ab | head -c 1)" = a ] || exit 125; fi
+# Where sh counts itself in SHLVL (busybox, bash), a command would find one more.
+if [ "$(sh -c 'echo "${SHLVL-0}"')" = $((${SHLVL-0} + 1)) ]; then
+  SHLVL=$((SHLVL - 1)); [ "$SHLVL" != 0 ] || unset SHLVL
+fi
+if [ "$3" = feed ]; then exec 5>&1; [ "$(printf ab | head -c 1)" = a ] || exit 125; fi
 flags 1; cr_out=$cr_flags; flags 6; cr_err=$cr_flags
 trap : HUP INT TERM
 printf '%sR;' "$cr_secret"
 while :; do
   last
-  "$4" "$@"
+  "$3" "$@"
   cr_s=$?
   if left; then cr_e=L; else cr_e=E; fi
   printf '%s%s%s;' "$cr_secret" $cr_e $cr_s
@@ -153,7 +157,7 @@ class Lane:
 
         Raises BackendError if the place refuses the program."""
         secret = _RS + secrets.token_hex(12).encode()
-        argv = ["sh", "-c", _LANE, "sh", launcher[0], launcher[2], token, "feed" if feed else "plain"]
+        argv = ["sh", "-c", _LANE, "sh", launcher[0], launcher[2], "feed" if feed else "plain"]
         process = backend.spawn(SpawnRequest(argv=argv, spare=True))
         try:
             process.write(secret + b"\n", START_TIMEOUT_S)

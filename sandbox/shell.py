@@ -63,27 +63,46 @@ def _exports(env: Mapping[str, str]) -> str:
 
 
 # A launcher is a shell that says who it is, then waits for two lines on its standard input and evaluates
-# each: the prelude, which all commands of a sandbox have in common, and the command's own. Everything
-# that a command needs travels in these lines, so that nothing is spliced
-# into other text and nothing is too long for argv; the rest of the input belongs to the command,
-# because a shell's `read` takes a byte at a time from a pipe. Since the launcher waits, it can be
-# started before there is a command.
+# each: the prelude, which all commands of a sandbox have in common, and the command's own. Everything that a
+# command needs travels in these lines, so nothing is spliced into other text and nothing is too long for
+# argv; the rest of the input belongs to the command, because a shell's `read` takes a byte at a time from
+# a pipe. So what is the same for all commands is a function here. It takes the working directory (empty:
+# where we are), and nothing of it is left when the command begins: a command that was started there would
+# know no directory before; bash has that name exported from its start, others export it with the first `cd`.
 
-_LAUNCHER = (
-    'printf \'%s %s %s\\n\' "$1" $$ "${BASH_VERSION:+bash}"; '
-    'IFS= read -r cr_line || exit 125; eval "$cr_line"; '
-    'IFS= read -r cr_line || exit 125; eval "$cr_line"'
-)
+_LAUNCHER = """\
+cr_go() {
+  if [ -n "$1" ]; then
+    cd "$1" 2>/dev/null || {
+      if [ ! -e "$1" ]; then cr_line=missing; elif [ ! -d "$1" ]; then cr_line=file; else cr_line=denied; fi
+      printf '%s %s\\n' TOKEN $cr_line
+      exit 126
+    }
+    unset OLDPWD
+    ${BASH_VERSION:+export OLDPWD}
+  fi
+  printf 'TOKEN go\\n'
+  unset cr_line BASH_EXECUTION_STRING
+  unset -f cr_go
+}
+printf 'TOKEN %s %s\\n' $$ "${BASH_VERSION:+bash}"
+IFS= read -r cr_line || exit 125
+eval "$cr_line"
+IFS= read -r cr_line || exit 125
+eval "$cr_line"
+"""
+# Not `exec sh`: busybox would count one shell more in SHLVL.
 _FIND_SHELL = (
-    'if command -v bash >/dev/null 2>&1; then exec bash -c "$1" bash "$2"; fi; exec sh -c "$1" sh "$2"'
+    'if command -v bash >/dev/null 2>&1; then exec bash -c "$1" bash; fi; cr_line=$1; set --; eval "$cr_line"'
 )
 
 
 def launcher_argv(shell: str | None, token: str) -> list[str]:
     """The program to spawn. shell None: bash if the place has it, else sh; the start tells which."""
+    launcher = _LAUNCHER.replace("TOKEN", token)
     if shell is None:
-        return ["sh", "-c", _FIND_SHELL, "sh", _LAUNCHER, token]
-    return [shell, "-c", _LAUNCHER, shell, token]
+        return ["sh", "-c", _FIND_SHELL, "sh", launcher]
+    return [shell, "-c", launcher, shell]
 
 
 def prelude(env: Mapping[str, str]) -> bytes:
@@ -103,25 +122,12 @@ def launch_line(
         body = command
     else:
         body = _argv_text(command)
-    enter = _enter_text(cwd) if cwd else ""
-    setup = (
-        f"{enter}{_exports(env)}{mark_line(mark)}printf '%s go\\n' \"$1\"; unset cr_line; set --; "
-        f"{'' if has_stdin else 'exec </dev/null; '}"
-    )
+    where = "" if not cwd else cwd if cwd.startswith("/") else f"./{cwd}"
+    source = "" if has_stdin else "exec </dev/null; "
+    setup = f"{_exports(env)}{mark_line(mark)}cr_go {_one_line(where)}; {source}"
     # An `eval` of its own, on the first line: then the shell counts the command's lines from 1.
     # Only bash takes options there, and a command may begin with a dash.
     return encode(f"{setup}eval ${{BASH_VERSION:+--}} {_one_line(body)}\n")
-
-
-def _enter_text(cwd: str) -> str:
-    path = _one_line(cwd if cwd.startswith("/") else f"./{cwd}")
-    # A command that was started there would know no directory before; bash has the name exported from
-    # its start, others export it with the first `cd`.
-    return (
-        f"cd {path} 2>/dev/null || {{ if [ ! -e {path} ]; then cr_line=missing; elif [ ! -d {path} ]; "
-        "then cr_line=file; else cr_line=denied; fi; printf '%s %s\\n' \"$1\" $cr_line; exit 126; }; "
-        "unset OLDPWD; ${BASH_VERSION:+export OLDPWD}; "
-    )
 
 
 def _argv_text(argv: Sequence[str]) -> str:

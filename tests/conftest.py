@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import COLD, KNOWN, PLACES, Place, open_place
+from places import COLD, KNOWN, PLACES, Place, needs, open_place
 from services.fixtures import docker_daemon as docker_daemon
 from services.ssh_service import SshService, start_sshd
-
-_NEEDS = {"ssh": pytest.mark.ssh, "docker": pytest.mark.docker}
 
 
 @pytest.fixture(scope="session")
@@ -29,14 +27,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = [*PLACES, *(name + COLD for name in PLACES if cold_too)]
         metafunc.parametrize(
             "place",
-            [pytest.param(name, marks=_needs(name)) for name in names],
+            [pytest.param(name, marks=needs(name)) for name in names],
             indirect=True,
             scope="session",
         )
-
-
-def _needs(place: str) -> list[pytest.MarkDecorator]:
-    return [mark for word, mark in _NEEDS.items() if place.startswith(word)]
 
 
 @pytest.fixture(scope="session")

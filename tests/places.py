@@ -19,6 +19,12 @@ KNOWN: dict[tuple[str, str], str] = {}
 """(place, test) -> why it cannot hold there."""
 
 
+def needs(place: str) -> list[pytest.MarkDecorator]:
+    """The marks of a test that runs on a place."""
+    marks = {"ssh": pytest.mark.ssh, "docker": pytest.mark.docker}
+    return [mark for word, mark in marks.items() if place.startswith(word)]
+
+
 @dataclass
 class Place:
     """A sandbox under test and facts about its place that tests may need."""

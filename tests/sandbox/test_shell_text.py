@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import framing, shell, sweep
+from sandbox import framing, shell
 
 FRAME = framing.Frame("bash", "cr_f", "a1b2")
 NONCE = "0123456789abcdef"
@@ -103,11 +103,3 @@ def test_a_directory_that_cannot_be_entered_is_told_by_its_kind() -> None:
     found = reader.feed(b"tok 5 \ntok missing\n")
     assert found is not None
     assert found[0] == shell.Started(5, "sh", cwd_error="missing")
-
-
-def test_a_sweeps_answer_names_who_is_left() -> None:
-    assert sweep.read_sweep(b"tok ready") is None
-    assert sweep.read_sweep(b"tok .") == ()
-    left = sweep.read_sweep(b"tok 12=sleep 34=? .")
-    assert left is not None
-    assert [(each.pid, each.name) for each in left] == [(12, "sleep"), (34, "?")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import COLD, PLACES, Place, open_place
+from places import COLD, PLACES, Place, needs, open_place
 from services.ssh_service import start_sshd
 
 from sandbox import BackendError, LocalSandbox, Sandbox, SSHSandbox, lane, warm
@@ -71,7 +71,7 @@ def lanes() -> Iterator[Sandbox]:
         yield warmed(box)
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=needs(name)) for name in PLACES])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Place]]:
     """A place with shells that wait, and the same without."""
     directory = tmp_path_factory.mktemp("pair")

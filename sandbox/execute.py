@@ -51,6 +51,9 @@ _EOF_WAIT_S = 0.00005
 # A command that has run for so long is ended if this process dies (see `Sweeper.watch`).
 _WATCH_AFTER_S = 0.25
 _KILLED = 137
+# So many processes are no crowd.
+_FEW = 8
+_COUNT_EVERY_S = 0.5
 # What a watcher of the output is told only after the command was ended; then no more is read until then.
 _HELD_BYTES = 1 << 20
 
@@ -185,6 +188,8 @@ class _Call:
     raised: BaseException | None = None
     eof: bool = False
     status: int | None = None
+    ran_away: bool = False
+    counted_s: float = 0.0
     held: list[Chunk] = field(default_factory=list)
     held_bytes: int = 0
     keepers: dict[StreamName, Keeper] = field(init=False)
@@ -267,18 +272,26 @@ class _Call:
                 self.status = self.process.poll()
                 if self.status is not None:
                     self._drain()
-            if self.status is not None and not self._has_run_away(now_s):
+            if self.status is not None and self._is_over(now_s):
                 return self._result(self.status)
             if deadline.passed:
                 return self._time_out()
 
-    def _has_run_away(self, now_s: float) -> bool:
-        """Whether what the ended command left goes on to multiply; then the command is not over.
+    def _is_over(self, now_s: float) -> bool:
+        """Whether the call is over, now that the command has ended.
 
-        One that ended at once and has let go of its streams is not asked about."""
+        It is not if what it left multiplies until the place is full. One that ended at once and whose
+        streams nobody holds is not asked about."""
+        if self.ran_away:
+            # Each look holds everything there still for a moment.
+            if now_s - self.counted_s < _COUNT_EVERY_S:
+                return False
+            self.counted_s = now_s
+            return self.sweeper.count(self.pid, self.mark) < _FEW
         if self.eof and now_s - self.started_s < _WATCH_AFTER_S:
-            return False
-        return self.sweeper.has_run_away(self.pid, self.mark)
+            return True
+        self.ran_away = self.sweeper.has_run_away(self.pid, self.mark)
+        return not self.ran_away
 
     def _check_wanted(self, deadline: Deadline) -> None:
         """End the command if the sandbox is being closed or the caller cancelled."""
@@ -353,10 +366,12 @@ class _Call:
         if ending.gone:
             # It had just ended by itself.
             until = Deadline.after(5 * GRACE_S)
-            while (status := self.process.poll()) is None and not until.passed:
+            while self.status is None and not until.passed:
                 time.sleep(_WAIT_MIN_S)
-            if status is not None:
-                return self._result(status)
+                self.status = self.process.poll()
+            if self.status is not None and self._is_over(time.monotonic()):
+                return self._result(self.status)
+            ending = self._kill()
         status = _KILLED if self.status is not None else self._last_status()
         return self._result(status, timed_out=True, survivors=ending.survivors)
 

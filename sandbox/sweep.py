@@ -62,11 +62,12 @@ member() {
   if send STOP "$1" && [ "$3" != "$root" ]; then again=1; fi
 }
 scan() {
-  found=' ' said= loose= again=
+  found=' ' said= loose= again= others= leaders=
   set +f; set -- /proc/[0-9]*; set -f
   for d; do
     q=${d#/proc/}
     if [ "$q" = "$$" ] || ! look "$q"; then continue; fi
+    if [ "$session" = "$q" ]; then leaders="$leaders $q"; else others="$others $q"; fi
     case $known in *" $q:$start "*) member "$q" "$q:$start=$n" "$group"; continue;; esac
     case $mode in
       foreground)
@@ -113,9 +114,14 @@ strike() {
   # group at once, because a process that forks outruns any list. What stands still keeps its number, too.
   # Not in the foreground of a shell: that would take its job for suspended.
   if [ "$mode" = tree ]; then
-    halting=1 turns=0 again=1
+    # Where half of all processes are taken, everything stands still for a moment: what only starts others
+    # and ends is never seen otherwise. Terminals' shells go on last, or they took their jobs for suspended.
+    halting=1 turns=0 again=1 frozen=
     send STOP "-$root"
-    while [ -n "$again" ] && [ "$turns" -lt 20 ]; do scan; turns=$((turns + 1)); done
+    while [ -n "$again" ] && [ "$turns" -lt 20 ]; do
+      if [ -z "$frozen" ] && crowded; then frozen=1; send STOP -1; fi
+      scan; turns=$((turns + 1))
+    done
     halting=
   else
     if [ "$fore" -gt 0 ] && [ "$fore" != "$root" ]; then send "$1" "-$fore"; fi
@@ -123,19 +129,30 @@ strike() {
   fi
   for q in $found; do send "$1" "$q"; done
   if [ "$1" != KILL ]; then for q in $found; do send CONT "$q"; done; fi
+  if [ -n "$frozen" ]; then thaw; frozen=; fi
 }
 crowded() {
   for g in /sys/fs/cgroup /sys/fs/cgroup/pids; do
     if read -r most <"$g/pids.max" && read -r now <"$g/pids.current"; then break; fi
     most=max
   done
-  if [ "$most" != max ] && [ $((now * 4)) -ge $((most * 3)) ]; then scan; born=$most; else said= born=0; fi
+  [ "$most" != max ] && [ $((now * 2)) -ge "$most" ]
+}
+thaw() {
+  for q in $others; do send CONT "$q"; done
+  for q in $leaders; do send CONT "$q"; done
+}
+count() {
+  if crowded; then
+    send STOP -1; scan; thaw; for q in $found; do send CONT "$q"; done
+    born=$most
+  else said= born=0; fi
 }
 answer() {
   begin || { printf '%s %s gone .\n' "$token" "$id"; return; }
   # While one of those that were told is there, the question is answered; none is: look for others.
   case $signal in
-    crowd) crowded;;
+    crowd) count;;
     0) lasting || scan;;
     *) strike "$signal";;
   esac
@@ -168,7 +185,7 @@ finish() {
     while [ "$found" != ' ' ] && [ "$turn" -lt 20 ]; do begin; strike KILL; turn=$((turn + 1)); done
   done
 }
-watched= kept= mark=$probe
+watched= kept= frozen= mark=$probe
 if ulimit -S -m "$((mark / 1024))" && carries "$$"; then kept=1; fi
 set -f
 printf '%s ready %s\n' "$token" "$$"
@@ -196,8 +213,8 @@ class Ask:
     mark        see `new_mark`; "" where the tree has none
     born        when the root began, in the place's clock ticks; 0: not known, ask the root itself;
                 1: the root is gone, its tree may not be
-    signal      a signal's name; "0": only look; "crowd": only look, and only if the place is about to run out
-                of processes: then the answer has their limit as `born`, else 0
+    signal      a signal's name; "0": only look; "crowd": only look, and only if half of the processes that
+                the place may have are taken: then the answer has their limit as `born`, else 0
     known       members that earlier passes saw, as "PID:BORN"
     """
 

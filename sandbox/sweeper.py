@@ -31,8 +31,6 @@ _PASS_MAX_S = 0.05
 _HARD_S = 5.0
 # More would not fit a line that is read in reasonable time; the marks find the rest.
 _KNOWN_MAX = 4096
-# What a command may leave behind in a place that is nearly full, however lively.
-_CROWD = 8
 
 Pump = Callable[[float], None]
 
@@ -143,18 +141,18 @@ class Sweeper:
     def has_run_away(self, pid: int, mark: str) -> bool:
         """Whether what an ended command left uses up the processes that the place may have.
 
-        That is at least half of all, or several that go on starting others."""
+        That is where half of them are taken, and half of these by what it left."""
         tree = _Tree(pid, mark, False, lambda _: None, born=1)
-        seen: set[str] = set()
-        for _ in range(3):
-            now = self._pass(tree, "crowd") or {}
-            if len(now) < _CROWD:
-                return False
-            if 2 * len(now) >= tree.born or (seen and len(now.keys() - seen) >= _CROWD // 2):
-                return True
-            seen |= now.keys()
+        return 4 * len(self._pass(tree, "crowd") or {}) >= max(tree.born, 1)
+
+    def count(self, pid: int, mark: str) -> int:
+        """How many processes an ended command has left."""
+        tree = _Tree(pid, mark, False, lambda _: None, born=1)
+        left = self._pass(tree, "crowd") or {}
+        if tree.born == 0:
             tree.born = 1
-        return False
+            left = self._pass(tree, "0") or {}
+        return len(left)
 
     def front_processes(self, pid: int) -> tuple[Survivor, ...]:
         """What runs in the foreground of the terminal whose shell is pid; empty: it is at its prompt."""

@@ -1,0 +1,221 @@
+"""One bench: a place, its shell, a directory that is made anew for each run, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuzz.normal import Contender, crashed, excluded, is_parsers_status, normal
+from fuzz.shells import Observer, Outcome, Runner, State
+from fuzz.yard import Yard
+from sandbox import Sandbox
+
+TIMEOUT_S = 5.0
+_MAX_ARGUMENT_BYTES = 120_000
+_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One observation that is not the same. `what` names it: stdout, exit code, files, ..."""
+
+    contender: Contender
+    what: str
+    expected: object
+    actual: object
+
+    def __str__(self) -> str:
+        if isinstance(self.expected, State) and isinstance(self.actual, State):
+            return f"{self.contender}: {self.expected.difference(self.actual)}"
+        return f"{self.contender}: {self.what}: expected {self.expected!r}, got {self.actual!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything that is compared of one run; None: not observed."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+    files: tuple[tuple[str, str], ...] = ()
+    state: State | None = None
+
+    def differs(self, contender: Contender, other: Seen, dialect: str) -> list[Difference]:
+        """What `other` does not share with this one, the reference."""
+        if self.timed_out or other.timed_out:
+            if self.timed_out == other.timed_out:
+                return []
+            return [Difference(contender, "timed out", self.timed_out, other.timed_out)]
+        if crashed(self.code):
+            return []
+        messages = self.stderr or self.stdout
+        code = other.code if is_parsers_status(dialect, messages, self.code, other.code) else self.code
+        pairs: tuple[tuple[str, object, object], ...] = (
+            ("exit code", code, other.code),
+            ("stdout", self.stdout, other.stdout),
+            ("stderr", self.stderr, other.stderr),
+            ("files", self.files, other.files),
+            ("state", self.state, other.state),
+        )
+        return [
+            Difference(contender, what, mine, theirs)
+            for what, mine, theirs in pairs
+            if mine is not None and theirs is not None and mine != theirs
+        ]
+
+
+def decode(data: bytes) -> str:
+    """A script as the text that callers hand over."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+class Lab:
+    """Compares what a sandbox does with scripts to what `shell` does with them from a file.
+
+    shell    the program of the references: bash, dash, or sh where that is the one shell
+    box      the sandbox under test; its directory is the yard's
+    runner   runs the references
+    yard     where both run
+    like_c   scripts that did what `shell -c` does, where that is not what a file does
+    """
+
+    def __init__(self, shell: str, dialect: str, box: Sandbox, runner: Runner, yard: Yard) -> None:
+        self.shell = shell
+        self.dialect = dialect
+        self.box = box
+        self.like_c: list[bytes] = []
+        self._runner = runner
+        self._yard = yard
+        self._opened = 0
+
+    def judge(self, contender: Contender, scripts: Sequence[bytes]) -> tuple[str, list[Difference]]:
+        """same, different, racy (the shell itself does not always do the same), or excluded.
+
+        A difference that a further try does not show is one all the same, if the reference is steady."""
+        if self.excludes(contender, scripts):
+            return "excluded", []
+        found = self.differences(contender, scripts)
+        if not found:
+            return "same", []
+        if all([self.differences(contender, scripts) for _ in range(_TRIES - 1)]):
+            return "different", found
+        merged = contender != "exec"
+        runs = {self.reference(b"\n".join(scripts), merged=merged) for _ in range(_TRIES)}
+        return ("different" if len(runs) == 1 else "racy"), found
+
+    def excludes(self, contender: Contender, scripts: Sequence[bytes]) -> bool:
+        """Whether a rule of `normal` keeps these scripts away from a contender."""
+        script = b"\n".join(scripts)
+        return b"\0" in script or excluded(contender, self.dialect, decode(script)) is not None
+
+    def differences(self, contender: Contender, scripts: Sequence[bytes]) -> list[Difference]:
+        """What is not the same, from one try."""
+        if contender != "exec":
+            return self._in_shell(contender, scripts)
+        (script,) = scripts
+        got = self.exec(script)
+        found = self.reference(script, merged=False).differs(contender, got, self.dialect)
+        if (
+            found
+            and len(script) < _MAX_ARGUMENT_BYTES
+            and not self.reference_c(script).differs(contender, got, self.dialect)
+        ):
+            self.like_c.append(script)
+            return []
+        return found
+
+    def reference(self, script: bytes, *, merged: bool) -> Seen:
+        """The script in a file, run by the shell itself."""
+        self._yard.fresh()
+        self._yard.write_script(script)
+        return self._reference([self.shell, self._yard.script], merged)
+
+    def reference_c(self, script: bytes) -> Seen:
+        """The script as the argument of the shell's `-c`."""
+        self._yard.fresh()
+        return self._reference([self.shell, "-c", decode(script), self.shell], False)
+
+    def _reference(self, argv: Sequence[str], merged: bool) -> Seen:
+        return self._seen(self._runner.run(argv, self._yard.start, merged, TIMEOUT_S), lines=not merged)
+
+    def exec(self, script: bytes) -> Seen:
+        """The script as a one-shot command."""
+        self._yard.fresh()
+        result = self.box.exec(decode(script), timeout_s=TIMEOUT_S)
+        outcome = Outcome(
+            result.exit_code, result.stdout_output.data, result.stderr_output.data, result.timed_out
+        )
+        return self._seen(outcome, lines=True)
+
+    def _seen(self, outcome: Outcome, *, lines: bool) -> Seen:
+        lines = lines and self.dialect != "ash"  # counts from 0 in `eval`
+        return Seen(
+            outcome.code,
+            normal(outcome.stdout, self.dialect, lines=lines),
+            normal(outcome.stderr, self.dialect, lines=lines),
+            outcome.timed_out,
+            self._yard.files(),
+        )
+
+    def _in_shell(self, contender: Contender, scripts: Sequence[bytes]) -> list[Difference]:
+        """Scripts one after another in one named shell, against one file that holds them all."""
+        script = b"\n".join(scripts)
+        whole = self.reference(script, merged=True)
+        after = self._handed_on(script)
+        if after is not None and not (b"EXIT" in script or _same_end(after, whole)):
+            # The further line became part of the script (a comment, a backslash, a trace).
+            after = None
+        leave = after is None and b"EXIT" in script
+        got, ended = self._run_in_shell(scripts, ask=after is not None, leave=leave)
+        if after is None or ended or got.timed_out:
+            # The shell ended, or the file's rest was never reached: what the script said and how it
+            # ended is all that there is.
+            found = whole.differs(contender, got, self.dialect)
+            if ended and after is not None and not found:
+                found.append(Difference(contender, "shell", "goes on", "ended"))
+            return found
+        return after.differs(contender, got, self.dialect)
+
+    def _handed_on(self, script: bytes) -> Seen | None:
+        """The script in a file, then a line that writes the shell's state; None if it was not reached.
+
+        The shell is killed then: what it does at its end (an EXIT trap) a named shell does not yet."""
+        self._yard.fresh()
+        self._yard.write_script(script + f"\n{self._yard.observer.line()}\nkill -KILL $$\n".encode())
+        seen = self._reference([self.shell, self._yard.script], True)
+        state = Observer.parse(self._yard.take_state())
+        if state is None or seen.timed_out:
+            return None
+        return Seen(int(state.status), seen.stdout, b"", False, seen.files, state)
+
+    def _run_in_shell(self, scripts: Sequence[bytes], *, ask: bool, leave: bool) -> tuple[Seen, bool]:
+        """ask: look at the state afterwards; leave: then end the shell, so that its EXIT trap is seen too."""
+        self._yard.fresh()
+        self._opened += 1
+        shell = self.box.shell(f"fuzz-{self._opened}")
+        output, state = b"", None
+        try:
+            for script in scripts:
+                result = shell.run(decode(script), timeout_s=TIMEOUT_S)
+                output += result.captured.data
+                if result.ended or result.timed_out:
+                    break
+            if leave and not result.ended and not result.timed_out:
+                result = shell.run(
+                    f"\\{'builtin' if self.dialect == 'bash' else 'command'} exit {result.exit_code}",
+                    timeout_s=TIMEOUT_S,
+                )
+                output += result.captured.data
+            files = self._yard.files()
+            if ask and not result.ended and not result.timed_out:
+                shell.run(self._yard.observer.line(), timeout_s=TIMEOUT_S)
+                state = Observer.parse(self._yard.take_state())
+        finally:
+            shell.close()
+        out = normal(output, self.dialect, lines=False)
+        return Seen(result.exit_code, out, b"", result.timed_out, files, state), result.ended
+
+
+def _same_end(one: Seen, other: Seen) -> bool:
+    return (one.code, one.stdout) == (other.code, other.stdout)

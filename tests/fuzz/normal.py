@@ -1,0 +1,119 @@
+"""What is taken out of both sides before they are compared, and what is not compared at all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Contender = Literal["exec", "shell", "session"]
+SCRIPT_NAME = "fz.sh"
+
+# A script speaks of itself by its file's name, a command by the shell's; bash says `environment` for
+# functions of a command. `eval:` and `-c:` tell how the text came to the shell.
+_NAME = rb"(?:/[\w./-]*/fz\.sh|dash|bash|sh|environment): "
+_HEADS = {
+    "bash": re.compile(
+        _NAME + rb"(?:eval: |-c: )?(?:line (\d+): )?(?:debug trap: |error trap: )?(?:line \d+: )?"
+    ),
+    "dash": re.compile(_NAME + rb"(?:(\d+): )?(?:eval: )?"),
+    "ash": re.compile(_NAME + rb"(?:eval: )?(?:line (\d+): )?"),
+}
+_AT_LINE = re.compile(rb"(here-document at line )\d+")
+_KILLED = re.compile(
+    rb"(?<=[: ])\s*\d+ (?=(?:Hangup|Killed|Terminated|User defined|Broken pipe|Aborted|Segm))"
+)
+_TRACE = re.compile(rb"(?<![^\s+>])\++ ")
+
+
+def normal(data: bytes, dialect: str, *, lines: bool) -> bytes:
+    """Messages without the name of their script; without line numbers too, unless `lines`."""
+
+    def head(found: re.Match[bytes]) -> bytes:
+        return b"SHELL: line " + found[1] + b": " if lines and found[1] else b"SHELL: "
+
+    data = _KILLED.sub(b"PID ", _HEADS[dialect].sub(head, data))
+    if not lines:
+        data = _AT_LINE.sub(rb"\1N", data)
+    return _TRACE.sub(b"+ ", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Scripts that are not given to a contender, because the difference is decided.
+
+    dialects    the shells that it is about
+    pattern     what a script of this kind holds
+    why         with the row of docs/behaviour that decides it
+    """
+
+    contenders: tuple[Contender, ...]
+    dialects: tuple[str, ...]
+    pattern: re.Pattern[str]
+    why: str
+
+
+_ALL: tuple[Contender, ...] = ("exec", "shell", "session")
+_NAMED: tuple[Contender, ...] = ("shell", "session")
+_EVERY = ("bash", "dash", "ash")
+_SMALL = ("dash", "ash")
+
+
+def _rule(contenders: tuple[Contender, ...], dialects: tuple[str, ...], pattern: str, why: str) -> Exclusion:
+    return Exclusion(contenders, dialects, re.compile(pattern, re.DOTALL), why)
+
+
+_START = r"(?:^|[;&|(){}\n`])\s*"
+_END = r"\s*(?:$|[;&|)}\n#`])"
+EXCLUDED: tuple[Exclusion, ...] = (
+    _rule(_ALL, _EVERY, r"\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
+    _rule(_ALL, _EVERY, r"(?<!kill -\w{3} )(?<!kill -\w{4} )\$\$|<<.*\$\$", "FZ-05: a process id"),
+    _rule(
+        _ALL,
+        _EVERY,
+        _START + r"(?:set|declare|typeset|local|readonly|export|env|compgen|trap)\s*(?:-[pxv]\s*)?" + _END,
+        "FZ-05: a list of every variable or trap",
+    ),
+    _rule(_ALL, _EVERY, r"PS4", "FZ-06: its first letter is repeated for each level of eval"),
+    _rule(_ALL, ("dash",), r"\blocal\b", "FZ-06: dash takes `local` anywhere in `eval`"),
+    _rule(_NAMED, _EVERY, r"LINENO", "FZ-07: lines are counted from the shell's start"),
+    _rule(
+        _NAMED,
+        _EVERY,
+        r"\$-|\$\{-|SHELLOPTS|BASHOPTS|\b[fb]g\b|\bjobs\b|\bdisown\b|set [-+]\w*[mn]"
+        r"|[\s;]%|set [-+]o\s*($|[;\n])|noexec|monitor|ignoreeof|suspend",
+        "FZ-07: a named shell is interactive",
+    ),
+    _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
+    _rule(
+        _NAMED,
+        _EVERY,
+        r"(?<![&><|\\])&(?![&>\d-])(?!.*\bwait(?![\w/-]))",
+        "FZ-07: what a background job prints later is not this command's",
+    ),
+    _rule(_NAMED, _EVERY, r"DEBUG.*EXIT|EXIT.*DEBUG", "FZ-07: EXIT comes when the shell is ended"),
+)
+
+
+def excluded(contender: Contender, dialect: str, text: str) -> str | None:
+    """Why a script is not given to a contender; None: it is."""
+    for rule in EXCLUDED:
+        if contender in rule.contenders and dialect in rule.dialects and rule.pattern.search(text):
+            return rule.why
+    return None
+
+
+_PARSER_SAID = re.compile(
+    rb"SHELL: (?:line \d+: )?(?:unexpected (?:EOF|token|argument)|syntax error|conditional binary)[^\n]*\n"
+    rb"(?:SHELL: [^\n]*\n)*\Z"
+)
+
+
+def is_parsers_status(dialect: str, messages: bytes, expected: int | None, got: int | None) -> bool:
+    """FZ-06: for some syntax errors bash gives the last command's status (0 for `[[ )`), `eval` always 2."""
+    return dialect == "bash" and got == 2 and expected != 2 and _PARSER_SAID.search(messages) is not None
+
+
+def crashed(code: int | None) -> bool:
+    """Whether the shell itself died of a fault: then its output means nothing."""
+    return code in (134, 136, 139)

@@ -77,6 +77,8 @@ class Trial:
                 yield Verdict(who, kind, case.name, NOT_APPLICABLE, f"no {missing}")
                 continue
             verdict, reason = self._case(case, kind, features)
+            if verdict != RIGHT:
+                say(f"{self._contender.place}: {who}, {case.name}: {verdict}: {_plain(reason)}")
             yield Verdict(who, kind, case.name, verdict, reason)
 
     def _case(self, case: Case, kind: str, features: frozenset[str]) -> tuple[str, str]:

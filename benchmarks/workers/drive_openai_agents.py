@@ -14,7 +14,7 @@ from way import EXEC, SHELL, Access, Answer, Command, Opened, Way, Ways, feature
 
 _QUIET_BASH = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
 _LEAST_WAIT_S = 0.25
-_WAIT_S = 2.5
+_WAIT_S = 1.5
 
 
 def _ways(session: Any) -> Ways:

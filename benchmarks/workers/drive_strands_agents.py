@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator
 from importlib import metadata
 from typing import Any
@@ -37,7 +38,23 @@ async def local(access: Access) -> AsyncIterator[Ways]:
     yield _ways(NotASandboxLocalEnvironment(), "execute")
 
 
-DRIVERS = {"local": local}
+@contextlib.asynccontextmanager
+async def docker(access: Access) -> AsyncIterator[Ways]:
+    """A container, which it wants to be there already; through the docker program."""
+    from strands.sandbox.docker import DockerSandbox
+
+    def client(*words: str) -> str:
+        done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.strip()
+
+    container = client("run", "-d", "--init", "--network=none", access["image"], "sleep", "3600")
+    try:
+        yield _ways(DockerSandbox(container), "execute, docker run before it")
+    finally:
+        client("rm", "-f", "-v", container)
+
+
+DRIVERS = {"local": local, "docker": docker}
 
 
 def version() -> str:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,7 +81,7 @@ class Desk:
         """Time calls: {kind, command, expect, seconds, calls} and {pause_s, stdin, width}."""
         kind, width = question["kind"], question.get("width", 1)
         opened = await self._get(kind, width)
-        jobs = [lambda each=each: self._take(each, kind, question) for each in opened]
+        jobs = [partial(self._take, each, kind, question) for each in opened]
         if width == 1:
             return {"samples": await jobs[0]()}
         taken = await at_once(jobs, self._blocking[kind])
@@ -160,16 +161,16 @@ class Desk:
         way, blocking = self._ways[kind], self._blocking[kind]
         before = footprint()
         began = time.perf_counter()
-        opened = await at_once([lambda: self._open(way)] * count, blocking)
+        opened = await at_once([partial(self._open, way)] * count, blocking)
         opening_s = time.perf_counter() - began
         turn = {"expect": question["expect"], "command": question["command"]}
         turn |= {"calls": question["calls"], "seconds": 3600.0}
-        jobs = [lambda each=each: self._take(each, kind, turn) for each in opened]
+        jobs = [partial(self._take, each, kind, turn) for each in opened]
         began = time.perf_counter()
         taken = await at_once(jobs, blocking)
         seconds = time.perf_counter() - began
         after = footprint()
-        await at_once([lambda each=each: self._close(each) for each in opened], blocking)
+        await at_once([partial(self._close, each) for each in opened], blocking)
         samples = [sample for samples in taken for sample in samples]
         grown = {name: after[name] - before[name] for name in after}
         return {"opening_s": opening_s, "seconds": seconds, "samples": samples, "grown": grown}

@@ -70,27 +70,28 @@ def _exports(env: Mapping[str, str]) -> str:
 # where we are), and nothing of it is left when the command begins: a command that was started there would
 # know no directory before; bash has that name exported from its start, others export it with the first `cd`.
 
+# Given to the shell as one line, or it would count a command's lines from there on.
 _LAUNCHER = """\
 cr_go() {
   if [ -n "$1" ]; then
     cd "$1" 2>/dev/null || {
-      if [ ! -e "$1" ]; then cr_line=missing; elif [ ! -d "$1" ]; then cr_line=file; else cr_line=denied; fi
-      printf '%s %s\\n' TOKEN $cr_line
-      exit 126
-    }
-    unset OLDPWD
-    ${BASH_VERSION:+export OLDPWD}
-  fi
-  printf 'TOKEN go\\n'
-  unset cr_line BASH_EXECUTION_STRING
-  unset -f cr_go
-}
-printf 'TOKEN %s %s\\n' $$ "${BASH_VERSION:+bash}"
-IFS= read -r cr_line || exit 125
+      if [ ! -e "$1" ]; then cr_line=missing; elif [ ! -d "$1" ]; then cr_line=file; else cr_line=denied; fi;
+      printf '%s %s\\n' TOKEN $cr_line;
+      exit 126;
+    };
+    unset OLDPWD;
+    ${BASH_VERSION:+export OLDPWD};
+  fi;
+  printf 'TOKEN go\\n';
+  unset cr_line BASH_EXECUTION_STRING;
+  unset -f cr_go;
+};
+printf 'TOKEN %s %s\\n' $$ "${BASH_VERSION:+bash}";
+IFS= read -r cr_line || exit 125;
+eval "$cr_line";
+IFS= read -r cr_line || exit 125;
 eval "$cr_line"
-IFS= read -r cr_line || exit 125
-eval "$cr_line"
-"""
+""".replace("\n", " ")
 # Not `exec sh`: busybox would count one shell more in SHLVL.
 _FIND_SHELL = (
     'if command -v bash >/dev/null 2>&1; then exec bash -c "$1" bash; fi; cr_line=$1; set --; eval "$cr_line"'

@@ -26,7 +26,8 @@ def run_one(
         raise UsageError("--timeout is a number of seconds, 0 or more")
     given = sys.stdin.buffer.read() if stdin else None
     passing = _Passing()
-    with parse_place(place).open() as sandbox:
+    # One command: nothing to start ahead for.
+    with parse_place(place).open(warm=False) as sandbox:
         passing.listen()
         try:
             result = sandbox.exec(

@@ -40,11 +40,11 @@ class LocalPlace:
         """A run in this place needs nothing of its own."""
         return self
 
-    def open(self, env: Mapping[str, str] | None = None) -> Sandbox:
+    def open(self, env: Mapping[str, str] | None = None, *, warm: bool = True) -> Sandbox:
         """The sandbox. Raises PlaceError if the directory is not there."""
         if not self.directory.is_dir():
             raise PlaceError(f"{self.text}: {self.directory} is no directory on this machine")
-        return LocalSandbox(self.directory, env=env)
+        return LocalSandbox(self.directory, env=env, warm=warm)
 
     def remove(self) -> None:
         """Nothing is left behind."""
@@ -68,9 +68,9 @@ class SshPlace:
         """A run in this place needs nothing of its own."""
         return self
 
-    def open(self, env: Mapping[str, str] | None = None) -> Sandbox:
+    def open(self, env: Mapping[str, str] | None = None, *, warm: bool = True) -> Sandbox:
         """The sandbox; it connects at its first use."""
-        return SSHSandbox(self.options, self.directory, env=env)
+        return SSHSandbox(self.options, self.directory, env=env, warm=warm)
 
     def remove(self) -> None:
         """Nothing is left behind."""
@@ -104,9 +104,9 @@ class DockerPlace:
             self, options=replace(before, name=name, keep=True, user=user), ours=before.keep is not True
         )
 
-    def open(self, env: Mapping[str, str] | None = None) -> Sandbox:
+    def open(self, env: Mapping[str, str] | None = None, *, warm: bool = True) -> Sandbox:
         """The sandbox; the container is made or adopted at its first use."""
-        return DockerSandbox(self.options, env=env)
+        return DockerSandbox(self.options, env=env, warm=warm)
 
     def remove(self) -> None:
         """Remove the container of a run that is complete. Raises SandboxError if the daemon fails."""

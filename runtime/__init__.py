@@ -33,10 +33,16 @@ from runtime.journal import FileJournal, Journal, JournalContents, MemoryJournal
 from runtime.live import RunEvent
 from runtime.loop import RunError
 from runtime.models.anthropic import AnthropicModel
-from runtime.models.model import Model, ModelRequest, ModelResponse, ModelSettings, ToolSpec
+from runtime.models.decorator import ModelNotice
+from runtime.models.fallback import Fallback
+from runtime.models.model import Model, ModelRequest, ModelResponse, ModelSettings, OutputSchema, ToolSpec
 from runtime.models.openai import OpenAIModel
+from runtime.models.recording import Recorded
 from runtime.models.registry import resolve_model
+from runtime.models.retry import Retry
+from runtime.models.routing import Routed
 from runtime.models.scripted import Scripted, ScriptedCall, ScriptedFailure, ScriptedModel
+from runtime.models.stream_only import StreamOnly
 from runtime.options import RunOptions
 from runtime.records import state_from_records
 from runtime.run import RunStream, resume_run, resume_run_sync, run, run_sync
@@ -54,6 +60,7 @@ __all__ = [
     "ContextOverflowError",
     "Display",
     "ErrorCode",
+    "Fallback",
     "FileJournal",
     "Item",
     "ItemCreated",
@@ -67,13 +74,18 @@ __all__ = [
     "Model",
     "ModelBehaviorError",
     "ModelError",
+    "ModelNotice",
     "ModelRefusalError",
     "ModelRequest",
     "ModelResponse",
     "ModelSettings",
     "ModelStreamed",
     "OpenAIModel",
+    "OutputSchema",
     "PendingApproval",
+    "Recorded",
+    "Retry",
+    "Routed",
     "RunCancelled",
     "RunCompleted",
     "RunContext",
@@ -89,6 +101,7 @@ __all__ = [
     "ScriptedFailure",
     "ScriptedModel",
     "Source",
+    "StreamOnly",
     "Tool",
     "ToolCall",
     "ToolContext",

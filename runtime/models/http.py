@@ -42,11 +42,13 @@ class _Held:
 class Clients:
     """One client for each event loop that uses a model: a client's connections belong to one loop.
 
-    The first client is made at once, so that a missing key is told before anything runs.
+    The first client is made at once, so that a missing key is told before anything runs. With `keep` clients
+    are left open: their connections are somebody else's.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], *, keep: bool = False) -> None:
         self._make = make
+        self._keep = keep
         self._first: Any | None = make()
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
@@ -61,7 +63,7 @@ class Clients:
         held.users -= 1
         if held.users == 0:
             del self._held[loop]
-            if held.client is not None:
+            if held.client is not None and not self._keep:
                 await held.client.close()
 
     @contextlib.asynccontextmanager
@@ -82,7 +84,8 @@ class HttpModel(ABC):
 
     base_url        None: the client's own default
     api_key         None: the client looks where it always looks
-    client_options  further arguments for the client, which win: `http_client`, `max_retries`, ...
+    client_options  further arguments for the client, which win: `max_retries`, `http_client` (which the
+                    caller closes), ...
 
     Nothing is retried, by the client neither, unless `client_options` say so.
     """
@@ -101,7 +104,7 @@ class HttpModel(ABC):
     ) -> None:
         self._model = model
         options = {"base_url": base_url, "api_key": api_key, "max_retries": 0, **(client_options or {})}
-        self._clients = Clients(lambda: self._client(options))
+        self._clients = Clients(lambda: self._client(options), keep="http_client" in options)
 
     @property
     def name(self) -> str:

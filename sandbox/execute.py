@@ -51,8 +51,6 @@ _EOF_WAIT_S = 0.00005
 # A command that has run for so long is ended if this process dies (see `Sweeper.watch`).
 _WATCH_AFTER_S = 0.25
 _KILLED = 137
-# So many processes are no crowd.
-_FEW = 8
 _COUNT_EVERY_S = 0.5
 # What a watcher of the output is told only after the command was ended; then no more is read until then.
 _HELD_BYTES = 1 << 20
@@ -287,7 +285,7 @@ class _Call:
             if now_s - self.counted_s < _COUNT_EVERY_S:
                 return False
             self.counted_s = now_s
-            return self.sweeper.count(self.pid, self.mark) < _FEW
+            return self.sweeper.has_settled(self.pid, self.mark)
         if self.eof and now_s - self.started_s < _WATCH_AFTER_S:
             return True
         self.ran_away = self.sweeper.has_run_away(self.pid, self.mark)

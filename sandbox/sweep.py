@@ -131,13 +131,14 @@ strike() {
   if [ "$1" != KILL ]; then for q in $found; do send CONT "$q"; done; fi
   if [ -n "$frozen" ]; then thaw; frozen=; fi
 }
-crowded() {
+limited() {
   for g in /sys/fs/cgroup /sys/fs/cgroup/pids; do
     if read -r most <"$g/pids.max" && read -r now <"$g/pids.current"; then break; fi
     most=max
   done
-  [ "$most" != max ] && [ $((now * 2)) -ge "$most" ]
+  [ "$most" != max ]
 }
+crowded() { limited && [ $((now * 2)) -ge "$most" ]; }
 thaw() {
   for q in $others; do send CONT "$q"; done
   for q in $leaders; do send CONT "$q"; done
@@ -145,8 +146,8 @@ thaw() {
 count() {
   if crowded; then
     send STOP -1; scan; thaw; for q in $found; do send CONT "$q"; done
-    born=$most
-  else said= born=0; fi
+  else said=; fi
+  if limited; then born=$most; else born=0; fi
 }
 answer() {
   begin || { printf '%s %s gone .\n' "$token" "$id"; return; }
@@ -214,7 +215,7 @@ class Ask:
     born        when the root began, in the place's clock ticks; 0: not known, ask the root itself;
                 1: the root is gone, its tree may not be
     signal      a signal's name; "0": only look; "crowd": only look, and only if half of the processes that
-                the place may have are taken: then the answer has their limit as `born`, else 0
+                the place may have are taken; the answer has their limit as `born`, 0 where there is none
     known       members that earlier passes saw, as "PID:BORN"
     """
 

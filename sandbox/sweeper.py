@@ -31,6 +31,9 @@ _PASS_MAX_S = 0.05
 _HARD_S = 5.0
 # More would not fit a line that is read in reasonable time; the marks find the rest.
 _KNOWN_MAX = 4096
+# So many processes are no crowd.
+_FEW = 8
+_LOOKS = 4
 
 Pump = Callable[[float], None]
 
@@ -142,17 +145,28 @@ class Sweeper:
         """Whether what an ended command left uses up the processes that the place may have.
 
         That is where half of them are taken, and half of these by what it left."""
-        tree = _Tree(pid, mark, False, lambda _: None, born=1)
-        return 4 * len(self._pass(tree, "crowd") or {}) >= max(tree.born, 1)
+        for _ in range(_LOOKS):
+            limit, left = self._crowd(pid, mark)
+            if not limit or left < _FEW:
+                return False
+            if 4 * left >= limit:
+                return True
+            # What starts others and ends comes and goes in waves.
+            time.sleep(_PASS_MAX_S)
+        return False
 
-    def count(self, pid: int, mark: str) -> int:
-        """How many processes an ended command has left."""
+    def has_settled(self, pid: int, mark: str) -> bool:
+        """Whether what had run away is no crowd any more."""
+        return self._crowd(pid, mark)[1] < _FEW
+
+    def _crowd(self, pid: int, mark: str) -> tuple[int, int]:
+        """How many processes the place may have (0: no limit known), and how many a command left."""
         tree = _Tree(pid, mark, False, lambda _: None, born=1)
         left = self._pass(tree, "crowd") or {}
-        if tree.born == 0:
-            tree.born = 1
+        limit, tree.born = tree.born, 1
+        if limit and not left:
             left = self._pass(tree, "0") or {}
-        return len(left)
+        return limit, len(left)
 
     def front_processes(self, pid: int) -> tuple[Survivor, ...]:
         """What runs in the foreground of the terminal whose shell is pid; empty: it is at its prompt."""

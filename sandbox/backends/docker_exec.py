@@ -14,6 +14,8 @@ from sandbox.errors import BackendError, ConnectionLost, PlaceUnavailable
 from sandbox.values import Chunk, SpawnRequest
 
 _KILLED = 137
+# A container that is killed takes its programs with it first, and is seen to have died a moment later.
+_DYING_S = 0.15
 _NOT_STARTED = (b"OCI runtime exec failed", b"runc exec failed", b"exec failed")
 _STATE_EVERY_S = 1.0
 _WATCH_EVERY_S = 0.5
@@ -87,7 +89,8 @@ class DaemonCalls:
             status += " (out of memory)"
         if state.get("Error"):
             status += f" ({state['Error']})"
-        return bool(state["Running"]) and not state["Paused"], status
+        usable = bool(state["Running"]) and not state["Paused"] and status not in ("removing", "dead")
+        return usable, status
 
     def resize(self, identity: str, columns: int, rows: int) -> None:
         """Tell a terminal its size; one whose program has ended takes none."""
@@ -127,6 +130,7 @@ class DockerProcess:
         self._read_at_s = time.monotonic()
         self._status: int | None = None
         self._state_at_s = time.monotonic()
+        self._killed_s = -_DYING_S
         self._closed = False
 
     @classmethod
@@ -164,8 +168,7 @@ class DockerProcess:
             if data is None:
                 return Chunk()
             if not data:
-                self._check_end()
-                return Chunk(eof=True)
+                return Chunk(eof=self._is_end(timeout_s))
             if self._demux is None:
                 self._check_started(data)
                 return Chunk(stdout=data)
@@ -199,6 +202,9 @@ class DockerProcess:
         """See Process.poll. Raises PlaceUnavailable if the container died, or is paused."""
         if self._status is not None:
             return self._status
+        now_s = time.monotonic()
+        if now_s < self._killed_s + _DYING_S:
+            return None
         try:
             told = self._calls.inspect(self._identity)
         except PlaceUnavailable:
@@ -208,9 +214,12 @@ class DockerProcess:
         status = None if told["Running"] else told["ExitCode"]
         if status == _KILLED:
             self._require_container()
-        elif status is None and time.monotonic() - self._state_at_s > _STATE_EVERY_S:
+            if self._killed_s < 0:
+                self._killed_s = now_s
+                return None
+        elif status is None and now_s - self._state_at_s > _STATE_EVERY_S:
             # A paused container answers for its programs as if they ran.
-            self._state_at_s = time.monotonic()
+            self._state_at_s = now_s
             self._require_container()
         self._status = None if status is None else int(status)
         return self._status
@@ -270,10 +279,12 @@ class DockerProcess:
                 words = data.decode("utf-8", "replace").strip()
                 raise BackendError(f"the container cannot start the program: {words}")
 
-    def _check_end(self) -> None:
+    def _is_end(self, timeout_s: float) -> bool:
         """The end of the stream is the program's only if the container and the daemon are still there."""
-        if not self._closed:
-            self.poll()
+        if self._closed or self.poll() is not None or self._killed_s < 0:
+            return True
+        time.sleep(min(timeout_s, _DYING_S))
+        return False
 
     def _require_container(self) -> None:
         usable, words = self._calls.state(self._container)

@@ -46,6 +46,13 @@ class Arguments:
 
     def whole_number(self, name: str) -> int:
         """0 or more; null and nothing are 0."""
+        value = self.integer(name)
+        if value < 0:
+            raise BadArguments(f"{name} must be 0 or more, not {_quote(str(value))}")
+        return value
+
+    def integer(self, name: str) -> int:
+        """A whole number; null and nothing are 0."""
         value = self._fields.get(name)
         if value is None:
             return 0
@@ -53,11 +60,18 @@ class Arguments:
             value = int(value)
         if type(value) is not int:
             raise BadArguments(f"{name} must be a whole number, not {_kind(value)}")
-        if value < 0:
-            raise BadArguments(f"{name} must be 0 or more, not {_quote(str(value))}")
         return value
 
-    def seconds(self, name: str, default: float, most: float) -> tuple[float, str]:
+    def flag(self, name: str) -> bool:
+        """True or false; null, 0 and nothing are false."""
+        value = self._fields.get(name)
+        if value is None or (type(value) is int and value == 0):
+            return False
+        if type(value) is not bool:
+            raise BadArguments(f"{name} must be true or false, not {_kind(value)}")
+        return value
+
+    def seconds(self, name: str, default: float, most: float, what: str = "timeout") -> tuple[float, str]:
         """A time in seconds, and a sentence if it was changed. 0 or less, null, nothing: the default."""
         value = self._fields.get(name)
         if value is None:
@@ -68,7 +82,7 @@ class Arguments:
         if value <= 0:
             return default, ""
         if value > most:
-            return most, f"the timeout was lowered to the limit of {most:g} s"
+            return most, f"the {what} was lowered to the limit of {most:g} s"
         return float(value), ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +15,12 @@ from codetools.render import (
     cut,
     exec_text,
     exit_words,
+    printed,
     shell_text,
     stream,
     visible,
 )
-from sandbox import ExecResult, Output, ShellResult, Survivor
+from sandbox import ExecResult, Output, ShellResult, Spilled, Survivor
 
 
 def result(
@@ -45,7 +48,7 @@ def result(
     ],
 )
 def test_overwritten_frames_are_gone_and_crlf_is_a_line_end(raw: str, shown: str) -> None:
-    assert clean(raw) == shown
+    assert printed(raw) == shown
 
 
 @pytest.mark.spec("XT-02")
@@ -68,16 +71,39 @@ def test_overwritten_frames_are_gone_and_crlf_is_a_line_end(raw: str, shown: str
     ],
 )
 def test_control_sequences_go_and_other_controls_are_marked(raw: str, shown: str) -> None:
-    assert clean(raw) == shown
+    assert printed(raw) == shown
 
 
 @pytest.mark.spec("XT-02")
 @given(st.text(alphabet=st.characters(), max_size=200))
 def test_clean_text_holds_nothing_that_a_wire_refuses(text: str) -> None:
+    for cleaned in (clean, printed):
+        shown = cleaned(text)
+        assert not any(ord(char) < 32 and char not in "\n\t" for char in shown)
+        shown.encode()
+        assert cleaned(shown) == shown
+
+
+@pytest.mark.spec("OE-33")
+@given(st.text(alphabet=st.characters(), max_size=200))
+def test_text_that_is_no_output_loses_nothing_of_what_it_holds(text: str) -> None:
     shown = clean(text)
-    assert not any(ord(char) < 32 and char not in "\n\t" for char in shown)
-    shown.encode()
-    assert clean(shown) == shown
+    assert len(shown) == len(text.replace("\r\n", "\n"))
+    assert all(char in (kept, "\ufffd") for char, kept in zip(shown, text.replace("\r\n", "\n"), strict=True))
+
+
+@pytest.mark.spec("OE-33")
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        ("rm -rf ~\recho hello", "rm -rf ~\ufffdecho hello"),
+        ("echo \x1b]0;$(rm -rf ~)\x07hello", "echo \ufffd]0;$(rm -rf ~)\ufffdhello"),
+        ("rm -rf ~\x1b[2K\x1b[1Gecho hello", "rm -rf ~\ufffd[2K\ufffd[1Gecho hello"),
+        ("rm\b\becho", "rm\ufffd\ufffdecho"),
+    ],
+)
+def test_a_command_cannot_hide_a_part_of_itself(hidden: str, shown: str) -> None:
+    assert clean(hidden) == shown
 
 
 @pytest.mark.spec("XT-02")
@@ -85,7 +111,7 @@ def test_clean_text_holds_nothing_that_a_wire_refuses(text: str) -> None:
     "piece", ["\r", "\x1b", "\x1b[", "\x1b]", "\x1b[1;", "\x08", "a\x08", "x" * 50 + "\r"]
 )
 def test_cleaning_takes_linear_time(piece: str) -> None:
-    assert len(clean(piece * 20_000)) <= 20_000 * len(piece)
+    assert len(printed(piece * 20_000)) <= 20_000 * len(piece)
 
 
 @pytest.mark.spec("EX-13")
@@ -97,7 +123,20 @@ def test_a_cut_keeps_head_and_tail_and_counts_what_is_missing(text: str, limit: 
     assert text.startswith(piece.head) and text.endswith(piece.tail)
     assert len(piece.head) + len(piece.tail) <= len(text)
     assert kept <= limit or not piece.dropped_bytes
-    assert kept >= min(limit, len(text.encode())) - 6
+    # At most half a character at each end, and what stands before a line end that is near.
+    assert kept >= min(limit, len(text.encode())) * 0.75 - 8
+
+
+@pytest.mark.spec("EX-13")
+def test_a_cut_is_made_at_a_line_end_if_one_is_near() -> None:
+    lines = "".join(f"line {number} of many\n" for number in range(2000))
+    piece = cut(lines, 8192)
+    assert piece.head.endswith(" of many\n")
+    assert piece.tail.startswith("line ")
+    assert len(piece.head) + len(piece.tail) > 8192 - 80
+    assert stream(Output(lines.encode())).count("\n[... ") == 1
+    far = "x" * 5000 + "\n" + "y" * 5000
+    assert cut(far, 8192).head == ("x" * 5000)[: int(8192 * 0.6)]
 
 
 @pytest.mark.spec("EX-13")
@@ -119,9 +158,7 @@ def test_what_the_capture_dropped_is_in_the_count(back: int, front: int, dropped
     assert "\ufffd" not in text
     shown = text.replace("\n", "").count("漢") * 3
     count = int(text.split("[... ")[1].split(" ")[0])
-    partial = (-back) % 3 and 3 - back % 3 or 0
-    partial_front = (-front) % 3
-    assert count == dropped + 2 * len(raw) - back - front - shown - partial - partial_front
+    assert count == dropped + 2 * len(raw) - back - front - shown
 
 
 @pytest.mark.spec("EX-13")
@@ -129,6 +166,41 @@ def test_a_short_rest_of_a_long_stream_still_shows_the_gap() -> None:
     frames = "".join(f"\r{n}%" for n in range(1000)).encode()
     text = stream(Output(b"start\n" + frames, frames + b"\nend\n", 500))
     assert text.startswith("start\n999%\n[... 500 bytes dropped ...]\n999%\nend\n")
+
+
+@pytest.mark.spec("OE-34")
+def test_what_is_shown_in_part_names_where_all_of_it_is() -> None:
+    long = Output(b"h" * 5000 + b"t" * 5000)
+    asked: list[Output] = []
+
+    def keep(output: Output) -> Spilled | None:
+        asked.append(output)
+        return Spilled("0123456789ab", len(output.data))
+
+    text = stream(long, keep=keep)
+    assert "bytes dropped; read_output shows everything, handle 0123456789ab ...]" in text
+    assert asked == [long]
+    stream(Output(b"short"), keep=keep)
+    assert len(asked) == 1
+    spilled = replace(long, dropped_bytes=7, spilled=Spilled("ba9876543210", 10_007))
+    assert "handle ba9876543210 ...]" in stream(spilled)
+    both = exec_text(ExecResult(exit_code=0, stdout_output=long, stderr_output=spilled), 30, keep=keep)
+    assert both.count("handle 0123456789ab") == 2
+    shell = shell_text(ShellResult(exit_code=0, captured=spilled), "s", 30)
+    assert "handle ba9876543210" in shell
+
+
+@pytest.mark.spec("OE-34")
+def test_what_could_not_be_kept_wholly_is_told() -> None:
+    part = Output(b"h", b"t", 9000, Spilled("0123456789ab", 4000, "No space left on device"))
+    assert stream(part) == (
+        "h\n[... 9000 bytes dropped; read_output shows the first 4000 bytes (No space left on device), "
+        "handle 0123456789ab ...]\nt"
+    )
+    none = Output(b"h", b"t", 9000, Spilled("", 0, "no file could be made in /x: Permission denied"))
+    assert "dropped; they could not be kept: no file could be made in /x: Permission denied ...]" in stream(
+        none
+    )
 
 
 @pytest.mark.spec("XT-03")

@@ -161,8 +161,10 @@ def start(contender: Contender, access: dict[str, str], directory: Path | None =
 
 def _environment(contender: Contender, python: Path, access: dict[str, str]) -> dict[str, str]:
     env = {**os.environ, "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
-    # Whoever runs this may have set-up of their own; and a peer is not to report on it to anybody.
-    env |= {"BASH_ENV": "", "OTEL_SDK_DISABLED": "true", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+    # Nobody's start-up files; and a peer is not to report to anybody.
+    home = ENVIRONMENTS / "home"
+    home.mkdir(exist_ok=True)
+    env |= {"HOME": str(home), "BASH_ENV": "", "OTEL_SDK_DISABLED": "true", "LC_ALL": "C.UTF-8"}
     if contender.ours:
         env["PYTHONPATH"] = str(_ROOT)
     if "url" in access:

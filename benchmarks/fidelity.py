@@ -12,6 +12,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ NOT_APPLICABLE = "n/a"
 _BEYOND_S = 12.0
 """How long after its timeout a command may still take to come back, before that is `hung`."""
 _AT_ONCE = 3
+_OPENINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,14 @@ class Verdict:
 
 
 class Trial:
-    """All cases for one contender at one place."""
+    """All cases for one contender at one place. `stop`, set from another thread: no more cases."""
 
     def __init__(self, contender: Contender, access: dict[str, str], cases: Iterable[Case] = CASES) -> None:
-        self._contender, self._access, self._cases = contender, access, tuple(cases)
+        self.contender, self._access, self._cases = contender, access, tuple(cases)
         self._worker: Worker | None = None
         self._base = Path(tempfile.mkdtemp(prefix="coderig-fidelity-"))
         self.version = ""
+        self.stop = threading.Event()
 
     def run(self) -> list[Verdict]:
         """The verdicts. Raises PeerAbsent, Failed or NoAnswer if the contender cannot start."""
@@ -68,9 +71,9 @@ class Trial:
         if way is None:
             return
         features = frozenset(way["features"])
-        who = f"{self._contender.name} {way['label']}"
+        who = f"{self.contender.name} {way['label']}"
         for case in self._cases:
-            if kind not in case.kinds:
+            if kind not in case.kinds or self.stop.is_set():
                 continue
             if not case.needs <= features:
                 missing = ", ".join(sorted(case.needs - features))
@@ -78,7 +81,7 @@ class Trial:
                 continue
             verdict, reason = self._case(case, kind, features)
             if verdict != RIGHT:
-                say(f"{self._contender.place}: {who}, {case.name}: {verdict}: {_plain(reason)}")
+                say(f"{self.contender.place}: {who}, {case.name}: {verdict}: {_plain(reason)}")
             yield Verdict(who, kind, case.name, verdict, reason)
 
     def _case(self, case: Case, kind: str, features: frozenset[str]) -> tuple[str, str]:
@@ -99,7 +102,7 @@ class Trial:
             replace(step, out=step.out and step.out.replace("@D@", directory)) for step in case.steps
         )
         try:
-            self._ready().ask("fresh", limit_s=_BEYOND_S * 3, kind=kind)
+            self._fresh(kind)
             ask(prepare)
             verdict, reason = judge(replace(case, steps=steps), ask, features)
         except (NoAnswer, Failed) as error:
@@ -109,9 +112,20 @@ class Trial:
         shutil.rmtree(directory, ignore_errors=True)
         return verdict, reason.replace(directory, "@D@")
 
+    def _fresh(self, kind: str) -> None:
+        """A new shell. Some give theirs a second to start, which says nothing of the case."""
+        for attempt in range(_OPENINGS):
+            try:
+                self._ready().ask("fresh", limit_s=_BEYOND_S * 3, kind=kind)
+                return
+            except (NoAnswer, Failed):
+                self._stop(kill=True)
+                if attempt == _OPENINGS - 1:
+                    raise
+
     def _ready(self) -> Worker:
         if self._worker is None:
-            self._worker = start(self._contender, self._access, self._base)
+            self._worker = start(self.contender, self._access, self._base)
             self.version = self._worker.version
         return self._worker
 
@@ -178,7 +192,7 @@ def _place(place: str, access: dict[str, str], report: Report) -> list[Table]:
         ]
 
     def tried(trial: Trial) -> list[Verdict]:
-        name = trial._contender.name
+        name = trial.contender.name
         try:
             verdicts = trial.run()
         except PeerAbsent as error:
@@ -190,7 +204,12 @@ def _place(place: str, access: dict[str, str], report: Report) -> list[Table]:
 
     # They wait most of the time; and no time is measured here.
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        verdicts = [verdict for found in pool.map(tried, trials) for verdict in found]
+        try:
+            verdicts = [verdict for found in pool.map(tried, trials) for verdict in found]
+        except BaseException:
+            for trial in trials:
+                trial.stop.set()
+            raise
     kinds = [kind for kind in (SHELL, EXEC) if any(each.kind == kind for each in verdicts)]
     return [tables(place, kind, verdicts) for kind in kinds]
 

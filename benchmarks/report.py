@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,8 @@ def parse(
     if more:
         parser.add_argument("--more", action="store_true", help=more)
     chosen = parser.parse_args(arguments)
+    # Ended like by Ctrl-C, so that what was started is ended too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     named = tuple(chosen.places.split(","))
     if unknown := set(named) - set(places):
         parser.error(f"no such place here: {', '.join(sorted(unknown))}")

@@ -113,7 +113,7 @@ class Desk:
         try:
             answer = await settled(opened.call(command))
         except Exception as error:  # what a contender raises is its answer
-            return {"raised": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
+            return {"raised": _words(error), "seconds": time.perf_counter() - began}
         return {
             "output": answer.output,
             "status": answer.status,

@@ -186,10 +186,10 @@ def _check_deltas(values: Sequence[dict[str, Any]], response: ModelResponse) -> 
         assert joined.get(EventType.TEXT_DELTA, "") == "".join(
             item.text for item in response.items if item.kind == ItemKind.MESSAGE
         )
+        assert joined.get(EventType.ARGUMENTS_DELTA, "").replace("{}", "") == "".join(
+            call for call in calls if call != "{}"
+        )
     assert joined.get(EventType.REFUSAL_DELTA, "") == refusals
-    assert joined.get(EventType.ARGUMENTS_DELTA, "").replace("{}", "") == "".join(
-        call for call in calls if call != "{}"
-    )
     assert joined.get(EventType.REASONING_DELTA, "") == "".join(
         item.text for item in response.items if item.kind == ItemKind.REASONING
     )

@@ -19,6 +19,7 @@ _HEADS = {
     "dash": re.compile(_NAME + rb"(?:(\d+): )?(?:eval: )?"),
     "ash": re.compile(_NAME + rb"(?:eval: )?(?:line (\d+): )?"),
 }
+_SOURCED = re.compile(rb"(?:SHELL: )?(?:\./)?f\d: line \d+: ")
 _AT_LINE = re.compile(rb"(here-document at line )\d+")
 _KILLED = re.compile(
     rb"(?<=[: ])\s*\d+ (?=(?:Hangup|Killed|Terminated|User defined|Broken pipe|Aborted|Segm))"
@@ -34,6 +35,8 @@ def normal(data: bytes, dialect: str, *, lines: bool) -> bytes:
 
     data = _KILLED.sub(b"PID ", _HEADS[dialect].sub(head, data))
     if not lines:
+        # An interactive bash does not name a file that it sources.
+        data = _SOURCED.sub(b"SHELL: ", data)
         data = _AT_LINE.sub(rb"\1N", data)
     return _TRACE.sub(b"+ ", data)
 
@@ -75,20 +78,32 @@ EXCLUDED: tuple[Exclusion, ...] = (
         "FZ-05: a list of every variable or trap",
     ),
     _rule(_ALL, _EVERY, r"PS4", "FZ-06: its first letter is repeated for each level of eval"),
+    _rule(
+        _ALL,
+        ("bash",),
+        r"BASH_COMMAND.*EXIT|EXIT.*BASH_COMMAND",
+        "FZ-06: the end of the shell is not its text's",
+    ),
     _rule(_ALL, ("dash",), r"\blocal\b", "FZ-06: dash takes `local` anywhere in `eval`"),
     _rule(_NAMED, _EVERY, r"LINENO", "FZ-07: lines are counted from the shell's start"),
     _rule(
         _NAMED,
         _EVERY,
         r"\$-|\$\{-|SHELLOPTS|BASHOPTS|\b[fb]g\b|\bjobs\b|\bdisown\b|set [-+]\w*[mn]"
-        r"|[\s;]%|set [-+]o\s*($|[;\n])|noexec|monitor|ignoreeof|suspend",
+        r"|[\s;]%|set [-+]\w*o(?!\s+[a-z])|noexec|monitor|ignoreeof|suspend",
         "FZ-07: a named shell is interactive",
+    ),
+    _rule(
+        _NAMED,
+        ("bash",),
+        r"(?:set -\w*u|nounset|\$\{\w+:?\?).*(?:eval|source|\btrap\b|\n\. |; \. )",
+        "FZ-07: an interactive bash leaves the innermost eval only",
     ),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(
         _NAMED,
         _EVERY,
-        r"(?<![&><|\\])&(?![&>\d-])(?!.*\bwait(?![\w/-]))",
+        r"(?<![&><|\\])&(?![&>])(?!.*\bwait(?:\s*$|\s*[;\n}]|\s+[-$%]))",
         "FZ-07: what a background job prints later is not this command's",
     ),
     _rule(_NAMED, _EVERY, r"DEBUG.*EXIT|EXIT.*DEBUG", "FZ-07: EXIT comes when the shell is ended"),

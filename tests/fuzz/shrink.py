@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 
-def smallest(script: bytes, shows: Callable[[bytes], bool], budget_s: float = 60.0) -> bytes:
+def smallest(script: bytes, shows: Callable[[bytes], bool], budget_s: float = 20.0) -> bytes:
     """Delete lines, then pieces of lines, while `shows` holds; stop after budget_s seconds."""
     until_s = time.monotonic() + budget_s
 

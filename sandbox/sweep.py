@@ -21,6 +21,7 @@ MARKER = "CODERIG_EXEC"
 """The environment variable that holds a command's mark."""
 _LOW_KIB, _SPAN_KIB = 1 << 51, 1 << 51
 
+# `return` always says what: inside a trap, bash would return what came before the trap.
 # One line of input is one word and its fields:
 #   ask ID ROOT MODE MARK BORN SIGNAL KNOWN...   one pass; see `Ask`
 #   watch ROOT SIGNAL MARK                       end this tree when our input ends without a farewell
@@ -30,7 +31,7 @@ _LOW_KIB, _SPAN_KIB = 1 << 51, 1 << 51
 _SWEEP = r"""
 trap '' HUP INT TERM PIPE
 exec 2>/dev/null
-send() { kill -s "$1" -- "$2"; }
+send() { kill "-$1" "$2"; }
 look() {
   IFS= read -r s <"/proc/$1/stat" || return 1
   n=${s#*\(}; n=${n%\)*}; n=${n%% *}
@@ -40,7 +41,7 @@ look() {
 }
 carries() {
   while IFS= read -r l; do
-    case $l in 'Max resident set '*) set -- $l; [ "$4" = "$mark" ]; return;; esac
+    case $l in 'Max resident set '*) set -- $l; [ "$4" = "$mark" ]; return $?;; esac
   done <"/proc/$1/limits"
   return 1
 }
@@ -103,6 +104,8 @@ lasting() {
 }
 begin() {
   fore=0 halted=' ' halting=
+  # Nobody's command is the ancestor of all: a shell that says so misunderstands the question.
+  if marked 1; then mark=-; fi
   if look "$root"; then
     if [ "$born" = 0 ]; then born=$start; fi
     # Another process has the number: then no group or session of that number is left, either.
@@ -150,7 +153,7 @@ count() {
   if limited; then born=$most; else born=0; fi
 }
 answer() {
-  begin || { printf '%s %s gone .\n' "$token" "$id"; return; }
+  begin || { printf '%s %s gone .\n' "$token" "$id"; return 0; }
   # While one of those that were told is there, the question is answered; none is: look for others.
   case $signal in
     crowd) count;;

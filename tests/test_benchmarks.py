@@ -111,7 +111,7 @@ def test_a_contender_that_never_answers_is_hung_and_one_that_answers_no_more_is_
         raise NoAnswer("no answer within 1 s")
 
     def broken(step: Step) -> Mapping[str, Any]:
-        return {**_bash(step), "output": ""} if "next-" in step.command else _bash(step)
+        return {**_bash(step), "output": ""} if "next-%s" in step.command else _bash(step)
 
     assert judge(_named("`exit 3`"), silent, _FULL)[0] == "hung"
     verdict, reason = judge(_named("`exit 3`"), broken, _FULL)

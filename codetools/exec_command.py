@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from codetools.arguments import Arguments, object_schema
 from codetools.failures import backend_failures, directory_of
 from codetools.policy import Policy
-from codetools.render import clean, exec_text, exit_words, shell_text
+from codetools.read_output import Outputs
+from codetools.render import clean, exec_text, exit_words, printed, shell_text
 from codetools.shells import in_directory
 from runtime.schema import JSON
 from runtime.tools import BadArguments, Tool, ToolContext, ToolFailed, ToolResult, Verdict
-from sandbox import ExecResult, FileError, Sandbox, ShellResult
+from sandbox import ExecResult, FileError, Sandbox, ShellResult, SpillStore
 from sandbox.values import StreamName
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -28,22 +29,28 @@ Run a shell command and return its exit code and output. Runs under bash where t
 Long output loses its middle. A command that reads input finds it empty."""
 SESSION_DESCRIPTION = """ \
 With session_id, the command runs in a shell of that name that keeps its directory, variables and functions \
-for the next command; without, each command starts fresh."""
+for the next command; without, each command starts fresh. With yield_seconds as well, a command that has not \
+ended by then is left running, its input is the terminal, and it has no timeout: go on with poll, \
+write_stdin and interrupt. The shell takes its next command once its end was told."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecArguments:
-    """One call. `timeout_note` tells of a timeout that was lowered."""
+    """One call. `yield_s` 0: the command is waited for. `note` tells of a time that was lowered."""
 
     cmd: str
     workdir: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
     session_id: str = ""
-    timeout_note: str = ""
+    yield_s: float = 0.0
+    note: str = ""
 
 
-def exec_command(sandbox: Sandbox, policy: Policy, shells: bool) -> Tool[ExecArguments]:
-    """The tool. `policy` is asked about each command; `shells` offers named shells."""
+def exec_command(
+    sandbox: Sandbox, policy: Policy, shells: bool, spill: SpillStore | None = None
+) -> Tool[ExecArguments]:
+    """The tool. `policy` is asked about each command; `shells` offers named shells; `spill` keeps what is
+    too long to be shown, for read_output."""
 
     def check(arguments: ExecArguments) -> Verdict:
         elsewhere = bool(arguments.workdir or arguments.session_id)
@@ -55,7 +62,7 @@ def exec_command(sandbox: Sandbox, policy: Policy, shells: bool) -> Tool[ExecArg
             return ToolResult(
                 text=verdict.reason, is_error=True, details={**_details(arguments), "refused": True}
             )
-        return _run(sandbox, context, arguments)
+        return _run(sandbox, context, arguments, spill)
 
     return Tool(
         name="exec_command",
@@ -69,22 +76,24 @@ def exec_command(sandbox: Sandbox, policy: Policy, shells: bool) -> Tool[ExecArg
 
 
 def parse_arguments(text: str, shells: bool) -> ExecArguments:
-    """Decode a call's arguments, or BadArguments. Without shells a session_id is decoded and ignored."""
-    arguments = Arguments(
-        text,
-        ("cmd", "workdir", "timeout_seconds", "session_id")
-        if shells
-        else ("cmd", "workdir", "timeout_seconds"),
-        ignored=("session_id",),
-    )
+    """Decode a call's arguments, or BadArguments. What is about shells is ignored without them."""
+    names = ("cmd", "workdir", "timeout_seconds")
+    about_shells = ("session_id", "yield_seconds")
+    arguments = Arguments(text, (*names, *about_shells) if shells else names, ignored=about_shells)
     cmd = arguments.text("cmd")
     if not cmd.strip():
         raise BadArguments("cmd is empty; give a command to run")
     session_id = arguments.optional_text("session_id")
     timeout_s, note = arguments.seconds("timeout_seconds", DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
-    return ExecArguments(
-        cmd, arguments.optional_text("workdir"), timeout_s, session_id if shells else "", note
-    )
+    yield_s, yield_note = arguments.seconds("yield_seconds", 0.0, MAX_TIMEOUT_S, "yield")
+    workdir = arguments.optional_text("workdir")
+    if not shells:
+        return ExecArguments(cmd, workdir, timeout_s, note=note)
+    if yield_s and not session_id:
+        raise BadArguments(
+            "yield_seconds needs a session_id: only a shell keeps a command that is left running"
+        )
+    return ExecArguments(cmd, workdir, timeout_s, session_id, yield_s, yield_note if yield_s else note)
 
 
 def _schema(shells: bool) -> dict[str, JSON]:
@@ -104,6 +113,10 @@ def _schema(shells: bool) -> dict[str, JSON]:
             "type": "string",
             "description": "Name of a shell to run in, opened on first use; empty for a fresh one.",
         }
+        properties["yield_seconds"] = {
+            "type": "number",
+            "description": f"Seconds until it is left running; 0: never, at most {MAX_TIMEOUT_S:g}",
+        }
     return object_schema(properties)
 
 
@@ -113,39 +126,53 @@ def _preview(arguments: ExecArguments) -> str:
         lines.append(f"in {arguments.workdir}")
     if arguments.session_id:
         lines.append(f"shell {arguments.session_id}")
+    if arguments.yield_s:
+        lines.append(f"left running after {arguments.yield_s:g} s")
     return clean("\n".join(lines))
 
 
-def _run(sandbox: Sandbox, context: ToolContext, arguments: ExecArguments) -> ToolResult:
-    progress = LineProgress(context.emit)
-    notes = [arguments.timeout_note] if arguments.timeout_note else []
+def _run(
+    sandbox: Sandbox, context: ToolContext, arguments: ExecArguments, spill: SpillStore | None
+) -> ToolResult:
+    progress, outputs = LineProgress(context.emit), Outputs(spill)
+    notes = [arguments.note] if arguments.note else []
     with backend_failures():
         try:
-            result = _execute(sandbox, context, arguments, progress)
+            result = _execute(sandbox, context, arguments, progress, spill)
         except FileError as error:
             raise ToolFailed(f"workdir {arguments.workdir}: {error.reason}") from error
         finally:
             progress.flush()
     if isinstance(result, ShellResult):
-        text = shell_text(result, arguments.session_id, arguments.timeout_s, notes)
+        if result.running:
+            notes.append(f"go on with poll, write_stdin or interrupt, session_id {arguments.session_id!r}")
+        text = shell_text(result, arguments.session_id, arguments.timeout_s, notes, outputs)
     else:
-        text = exec_text(result, arguments.timeout_s, notes)
+        text = exec_text(result, arguments.timeout_s, notes, outputs)
     return ToolResult(
         text=text,
-        details={**_details(arguments), **_facts(result)},
+        details={**_details(arguments), **_facts(result), "outputs": list(outputs.handles)},
         title=_title(arguments.cmd),
         summary=_summary(result),
     )
 
 
 def _execute(
-    sandbox: Sandbox, context: ToolContext, arguments: ExecArguments, progress: LineProgress
+    sandbox: Sandbox,
+    context: ToolContext,
+    arguments: ExecArguments,
+    progress: LineProgress,
+    spill: SpillStore | None,
 ) -> ExecResult | ShellResult:
     if arguments.session_id:
         return sandbox.shell(arguments.session_id).run(
             in_directory(arguments.cmd, arguments.workdir),
-            timeout_s=arguments.timeout_s,
+            # One that is left running has no timeout; until then, it is waited for.
+            timeout_s=MAX_TIMEOUT_S + 1 if arguments.yield_s else arguments.timeout_s,
+            stdin_tty=bool(arguments.yield_s),
+            yield_s=arguments.yield_s or None,
             limit_bytes=CAPTURE_LIMIT_BYTES,
+            spill=spill,
             on_output=progress,
             cancel=context.cancelled,
         )
@@ -154,6 +181,7 @@ def _execute(
         cwd=arguments.workdir or None,
         timeout_s=arguments.timeout_s,
         limit_bytes=CAPTURE_LIMIT_BYTES,
+        spill=spill,
         on_output=progress,
         cancel=context.cancelled,
     )
@@ -213,6 +241,6 @@ class LineProgress:
                 decoder.reset()
 
     def _send(self, text: str) -> None:
-        shown = clean(text)
+        shown = printed(text)
         if shown:
             self._emit(shown)

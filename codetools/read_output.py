@@ -30,9 +30,9 @@ Mode = Literal["lines", "tail", "bytes", "search", "regex"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 DESCRIPTION = """\
-Show a part of a long output by the handle that a result names. mode lines: numbered lines from offset on; \
-tail: the last lines; bytes: a range of bytes; search: the lines that hold a text; regex: the lines that match \
-a regular expression (RE2). The first line of the result tells how to go on."""
+Show a part of a long output by the handle that a result names. Modes: lines (numbered, from offset on), \
+tail (the last lines), bytes (a range of bytes), search (the lines that hold a text), regex (the lines that \
+match a regular expression, RE2). The first line of the result tells how to go on."""
 
 
 @dataclass(frozen=True, slots=True)

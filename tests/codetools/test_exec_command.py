@@ -94,7 +94,7 @@ def test_a_timeout_is_taken_defaulted_or_lowered_in_words(
 ) -> None:
     arguments = parse_arguments(json.dumps({"cmd": "ls", "timeout_seconds": value}), True)
     assert arguments.timeout_s == seconds
-    assert ("600 s" in arguments.timeout_note) is lowered
+    assert ("600 s" in arguments.note) is lowered
 
 
 @pytest.mark.spec("XT-08")
@@ -329,7 +329,9 @@ def test_a_person_is_shown_the_command_without_control_sequences(bench: Bench) -
     tool = bench.tools["exec_command"]
     assert tool.preview is not None
     shown = tool.preview(tool.parse('{"cmd": "rm \\u001b[8mx", "workdir": "d", "session_id": "s"}'))
-    assert shown == "rm x\nin d\nshell s"
+    assert shown == "rm \ufffd[8mx\nin d\nshell s"
+    hidden = tool.preview(tool.parse('{"cmd": "rm -rf ~\\recho hello"}'))
+    assert hidden == "rm -rf ~\ufffdecho hello"
 
 
 @pytest.mark.spec("EX-09")

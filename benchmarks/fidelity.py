@@ -31,7 +31,7 @@ from benchmarks.places import reached
 from benchmarks.report import Report, parse
 
 NOT_APPLICABLE = "n/a"
-_BEYOND_S = 12.0
+_BEYOND_S = 10.0
 """How long after its timeout a command may still take to come back, before that is `hung`."""
 _AT_ONCE = 3
 _OPENINGS = 3

@@ -132,6 +132,7 @@ CASES: tuple[Case, ...] = (
         "5 MB without a newline",
         Step("head -c 5000000 /dev/zero | tr '\\0' x; (exit 7)", status=7, judge=has("x" * 1000)),
     ),
+    _case("a program's bytes", Step("head -c 100000 /bin/sh; (exit 9)", status=9, judge=has("ELF"))),
     _case("no final newline", "printf abc", Step("printf def", out="def", status=0)),
     _case("more final newlines than one", "printf 'abc\\n\\n\\n'", needs=EXACT),
     _case(
@@ -209,6 +210,11 @@ CASES: tuple[Case, ...] = (
         needs=TIMEOUT,
     ),
     _case(
+        "timeout: its shell stops itself",
+        Step("kill -STOP $$; echo on", timeout_s=1.0, judge=told(15.0)),
+        needs=TIMEOUT,
+    ),
+    _case(
         "timeout: the shell keeps its state",
         Step("V=kept; cd /usr", out=""),
         Step("sleep 30", timeout_s=1.0, judge=told(9.0)),
@@ -273,6 +279,38 @@ CASES: tuple[Case, ...] = (
         "aliases named like builtins",
         Step("shopt -s expand_aliases; alias printf=false exit=true test=false set=: unset=:", out=""),
         Step("echo ok", out="ok\n", status=0),
+        kinds=(SHELL,),
+        needs=BASH,
+    ),
+    _case(
+        "`exec 2>&-` and `exec <&-`",
+        Step("exec 2>&- <&-; echo a", out="a\n", status=0),
+        Step("echo b; (exit 3)", out="b\n", status=3),
+        kinds=(SHELL,),
+    ),
+    _case(
+        "IFS=0123456789",
+        Step("IFS=0123456789", out=""),
+        Step("(exit 143)", out="", status=143),
+        kinds=(SHELL,),
+    ),
+    _case(
+        "a PATH that leads nowhere",
+        Step("PATH=/nowhere", out=""),
+        Step("echo a; (exit 3)", out="a\n", status=3),
+        kinds=(SHELL,),
+    ),
+    _case(
+        "`readonly` prompts",
+        Step("readonly PS1='$ ' PS2=more PROMPT_COMMAND=:", judge=anything),
+        Step("echo a; (exit 3)", out="a\n", status=3),
+        kinds=(SHELL,),
+        needs=BASH,
+    ),
+    _case(
+        "TMOUT=1",
+        Step("TMOUT=1; sleep 2; echo a", out="a\n", status=0),
+        Step("sleep 2; echo b", out="b\n", status=0),
         kinds=(SHELL,),
         needs=BASH,
     ),

@@ -10,7 +10,7 @@ SHELL, EXEC = "named shell", "one-shot exec"
 BOTH = (SHELL, EXEC)
 # What a way of running commands must have for a case to be put to it (workers/way.py).
 STATUS, APART, STDIN, TIMEOUT, EXACT, BASH = "status", "apart", "stdin", "timeout", "exact", "bash"
-BOUND_S = 8.0
+BOUND_S = 6.0
 """How long a command that ends at once may take."""
 
 

@@ -98,7 +98,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(cli: Cli) -> None
 
 @pytest.mark.spec("CLI-75")
 def test_what_is_shown_for_approval_hides_nothing() -> None:
-    assert plain("a\u202eb\u200bc\x1b[2Kd") == "a\\u202eb\\u200bcd"
+    assert plain("a\u202eb\u200bc\x1b[2Kd\re") == "a\\u202eb\\u200bc\ufffd[2Kd\ufffde"
 
 
 @pytest.mark.spec("CLI-71")

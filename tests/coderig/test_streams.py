@@ -150,7 +150,7 @@ def test_control_sequences_of_a_model_or_a_command_do_not_reach_the_terminal(cli
     done = cli.run("run", "x", "--model", model, "--yes")
     assert "\x1b" not in done.out
     assert "shown" in done.out
-    assert "red [bold]x[/bold]" in done.out
+    assert "\ufffd[31mred\ufffd[0m [bold]x[/bold]" in done.out
 
 
 @pytest.mark.spec("CLI-56")

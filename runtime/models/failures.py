@@ -57,11 +57,12 @@ def from_client(service: str, error: Exception) -> ModelError:
     if status is None:
         return ModelError(f"{service}: {_words_of_no_answer(error)}", transient=_may_pass(error))
     body = getattr(error, "body", None)
-    said = wire.text(body, "message") or wire.text(body, "error", "message") or str(error)
+    told = wire.member(body, "error") or body
+    said = wire.text(told, "message") or str(error)
     headers = getattr(getattr(error, "response", None), "headers", None)
     return _made(
         f"{service}: HTTP {status}: {said}",
-        marks=f"{said} {error}",
+        marks=f"{wire.text(told, 'type')} {wire.text(told, 'code')} {said} {error}",
         status=status,
         retry_after_s=None if headers is None else retry_after(headers),
     )

@@ -47,7 +47,8 @@ class WireServer:
              conversation holds
     port     0: a free one
 
-    `arrived` is released for each request; `on_connect` is told each client's port.
+    `arrived` is released for each request; `on_connect` is told each client's port, and `on_write` each piece
+    of a stream before it is written.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class WireServer:
         self.refused: list[str] = []
         self.arrived = threading.Semaphore(0)
         self.on_connect: Callable[[int], None] = lambda port: None
+        self.on_write: Callable[[bytes], None] = lambda piece: None
         self._follow = follow
         self._lock = threading.Lock()
         self._count = 0
@@ -143,6 +145,8 @@ def _pieces(reply: Reply, events: Iterable[tuple[str, str]]) -> Iterator[bytes]:
     if reply.cut_at is not None:
         whole = whole[: reply.cut_at]
     stall = len(whole) if reply.stall_at is None else min(reply.stall_at, len(whole))
+    if reply.keepalive_s:  # a comment can only stand between events
+        stall = whole.rfind(b"\n\n", 0, stall) + 2
     if reply.slice or reply.cut_at is not None or reply.stall_at is not None:
         size = reply.slice or len(whole) or 1
         yield from (whole[start : min(start + size, stall)] for start in range(0, stall, size))
@@ -197,6 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
             return
         for piece in filter(None, answer.stream):
+            self.served.on_write(piece)
             self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
         if answer.broken:
             self.close_connection = True

@@ -18,7 +18,7 @@ from runtime.models.server_wire import (
     require,
     words,
 )
-from runtime.models.stream import EventType, read_usage
+from runtime.models.stream import EventType, read_usage, usage_on_wire
 
 _KNOWN = words(
     "model input instructions tools tool_choice temperature top_p max_output_tokens reasoning store include "
@@ -99,7 +99,7 @@ class Responses:
             body["model"],
             response.status,
             output,
-            usage=reply.usage or _USAGE,
+            usage=usage_on_wire(response.usage),
             reason=response.incomplete_reason,
         )
 

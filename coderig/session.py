@@ -138,10 +138,11 @@ class Session:
         model = model_of(self.meta)
         policy = policy_of(self.meta)
         place = place_of(self.meta)
-        with place.open(env={**self.meta.env, RUN_VARIABLE: self.meta.id}) as sandbox:
+        outputs = self.store.outputs(self.meta.id, self.mask.rewriter)
+        with outputs, place.open(env={**self.meta.env, RUN_VARIABLE: self.meta.id}) as sandbox:
             if state is not None:
                 self._clear(sandbox, state, alone=isinstance(place, DockerPlace) and place.ours)
-            agent = make_agent(sandbox, policy, model)
+            agent = make_agent(sandbox, policy, model, outputs)
             options = RunOptions(
                 max_turns=self.meta.max_turns,
                 environment_id=f"{sandbox.name} {sandbox.cwd}",

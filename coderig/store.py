@@ -1,4 +1,5 @@
-"""Runs on disk: a directory each, with what was asked for (`run.json`) and `journal.jsonl`."""
+"""Runs on disk: a directory each, with what was asked for (`run.json`), `journal.jsonl` and the outputs that
+were too long for it."""
 
 from __future__ import annotations
 
@@ -8,17 +9,20 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from runtime import FileJournal, RunState, read_journal, state_from_records
+from sandbox import SpillStore
+from sandbox.spill import Rewriter
 
 VERSION = 1
 _ID = re.compile(r"[0-9a-f]{8}\Z", re.ASCII)
 _META = "run.json"
 _JOURNAL = "journal.jsonl"
+_OUTPUTS = "outputs"
 
 
 class StoreError(Exception):
@@ -127,6 +131,10 @@ class Store:
     def journal(self, run_id: str) -> FileJournal:
         """The run's journal, held by this process. Raises JournalError, and JournalInUse."""
         return FileJournal(self.directory(run_id) / _JOURNAL)
+
+    def outputs(self, run_id: str, rewriter: Callable[[], Rewriter]) -> SpillStore:
+        """Where the run's long outputs are kept; whoever resumes it reads them."""
+        return SpillStore(self.directory(run_id) / _OUTPUTS, keep=True, rewriter=rewriter)
 
     def torn(self, run_id: str) -> str:
         """A remark if the journal's last line was never completed; opening the journal cuts it off."""

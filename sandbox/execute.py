@@ -78,7 +78,8 @@ class Executor:
         """End the commands that run, and start no other. They raise Closed in their callers."""
         self._closing.set()
         with self._changed:
-            self._changed.wait_for(lambda: self._active == 0, timeout=5 * GRACE_S)
+            bound_s = 5 * GRACE_S + 0.5 * self._active
+            self._changed.wait_for(lambda: self._active == 0, timeout=bound_s)
         self._launchers.close()
 
     @contextmanager
@@ -426,6 +427,7 @@ class _Call:
     def _result(
         self, status: int, *, timed_out: bool = False, survivors: tuple[Survivor, ...] = ()
     ) -> ExecResult:
+        self.close_keepers()
         return ExecResult(
             exit_code=status,
             stdout_output=self.keepers["stdout"].take(),

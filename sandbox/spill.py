@@ -13,11 +13,11 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from sandbox import spill_read, spill_search
 from sandbox.errors import FileError, NotFound, RequestError
@@ -31,6 +31,18 @@ _SUFFIX = ".out"
 _HANDLE = re.compile(r"[0-9a-f]{12}\Z", re.ASCII)
 
 
+class Rewriter(Protocol):
+    """Changes one output on its way into its file, piece by piece."""
+
+    def feed(self, data: bytes) -> bytes:
+        """What to write now; it may hold bytes back."""
+        ...
+
+    def end(self) -> bytes:
+        """What is left to write."""
+        ...
+
+
 class SpillStore:
     """A directory of spilled outputs. Thread-safe. A context manager.
 
@@ -39,18 +51,25 @@ class SpillStore:
                are removed, and an output that is longer than that alone keeps its beginning
     keep       whether `close` leaves the outputs where they are, for another process; else it removes
                those that this store has made
+    rewriter   makes what changes an output before it is written, to take secrets out; None: nothing does
 
     The bound holds for one store: only one should write to a directory at a time. Any may read.
     """
 
     def __init__(
-        self, directory: str | Path, *, max_bytes: int = DEFAULT_SPILL_BYTES, keep: bool = False
+        self,
+        directory: str | Path,
+        *,
+        max_bytes: int = DEFAULT_SPILL_BYTES,
+        keep: bool = False,
+        rewriter: Callable[[], Rewriter] | None = None,
     ) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes <= 0:
             raise RequestError(f"max_bytes must be a whole number of bytes, more than 0, not {max_bytes!r}")
         self.directory = Path(directory).absolute()
         self.max_bytes = max_bytes
         self.keep = keep
+        self._rewriter = rewriter
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # the oldest first
         self._used = -1  # nobody has looked into the directory yet
@@ -76,7 +95,7 @@ class SpillStore:
             self._sizes[handle] = 0
             self._open.add(handle)
             self._ours.add(handle)
-        return Spill(self, handle, fd)
+        return Spill(self, handle, fd, rewriter=self._rewriter() if self._rewriter is not None else None)
 
     def add(self, data: bytes) -> Spilled:
         """Keep an output that is at hand."""
@@ -248,8 +267,11 @@ class SpillStore:
 class Spill:
     """One output on its way into its file. Made by `SpillStore.begin`. Thread-safe."""
 
-    def __init__(self, store: SpillStore, handle: str, fd: int, problem: str = "") -> None:
+    def __init__(
+        self, store: SpillStore, handle: str, fd: int, problem: str = "", rewriter: Rewriter | None = None
+    ) -> None:
         self._store = store
+        self._rewriter = rewriter
         self._handle = handle
         self._fd = fd
         self._problem = problem
@@ -260,8 +282,8 @@ class Spill:
     def write(self, data: bytes | bytearray) -> None:
         """Append. Takes as long as the disk does; what the disk refuses ends the file, not the command."""
         with self._lock:
-            if data and not self._problem and self._fd >= 0:
-                self._append(data)
+            if not self._problem and self._fd >= 0:
+                self._append(data if self._rewriter is None else self._rewriter.feed(bytes(data)))
 
     def _append(self, data: bytes | bytearray) -> None:
         granted = self._store.reserve(self._handle, len(data))
@@ -292,6 +314,8 @@ class Spill:
         with self._lock:
             if self._fd < 0:
                 return
+            if self._rewriter is not None and not self._problem:
+                self._append(self._rewriter.end())
             handle, unused = self._handle, self._reserved - self._size
             self._state()
             os.close(self._fd)

@@ -8,15 +8,20 @@ from codetools.apply_patch import apply_patch
 from codetools.exec_command import exec_command
 from codetools.files import list_files, read_file, write_file
 from codetools.policy import Policy
+from codetools.read_output import read_output
 from codetools.rules import PathRule, PolicyError, Rule
 from runtime.tools import AnyTool
-from sandbox import Sandbox
+from sandbox import Sandbox, SpillStore
 
 __all__ = ["PathRule", "Policy", "PolicyError", "Rule", "code_tools"]
 
 
 def code_tools(
-    sandbox: Sandbox, policy: Policy | None = None, shells: bool = True, ask_by_default: bool = False
+    sandbox: Sandbox,
+    policy: Policy | None = None,
+    shells: bool = True,
+    ask_by_default: bool = False,
+    spill: SpillStore | None = None,
 ) -> list[AnyTool]:
     """The tools over one sandbox: exec_command, read_file, write_file, list_files, apply_patch.
 
@@ -24,13 +29,16 @@ def code_tools(
     shells          offer named shells (`session_id`); they live as long as the sandbox
     ask_by_default  a person decides about every command and every write that the policy does not allow;
                     a policy with a default of its own keeps it
+    spill           keeps the outputs that are too long to be shown, and read_output reads them; the
+                    caller closes it; None: they lose their middle, and there is no read_output
     """
     rules = policy or Policy()
     if ask_by_default:
         rules = rules.with_default("ask")
     lock = threading.Lock()
     return [
-        exec_command(sandbox, rules, shells),
+        exec_command(sandbox, rules, shells, spill),
+        *([read_output(spill)] if spill is not None else []),
         read_file(sandbox, rules),
         write_file(sandbox, rules, lock),
         list_files(sandbox, rules),

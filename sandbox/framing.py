@@ -23,12 +23,19 @@ _BEL = b"\x07"
 # An interrupt may catch bash before it has undone the redirection of its own input; it would then read
 # the end of /dev/null as the end of its commands. Run at the next prompt, before it reads; unset by the
 # end mark, so after an interrupt only.
-_PROGRAM_HEAL = "PROMPT_COMMAND='\\builtin exec </dev/tty'; "
+_HEAL = "\\builtin exec </dev/tty; "
+_PROGRAM_HEAL = f"PROMPT_COMMAND='{_HEAL}'; "
 _PROGRAM_EVAL = '\\builtin eval "$cr_c" <'
+# What was typed and not read comes before what is typed afterwards, wherever it is held up on its way: once
+# its command is over, all of it is dropped, line by line, up to a line that only the host knows. No key means
+# anything meanwhile, but lines stay lines: bash's `read` takes all that is there from a terminal in raw mode,
+# and the next command with it.
+_DEAF = "stty sane -echo -onlcr -ixon -isig -iexten eof undef kill undef erase undef </dev/tty || :; "
+_RIGHT = "stty sane -echo -onlcr -ixon </dev/tty || :; "
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 
 _SHELL_START = (
-    "stty -echo -onlcr 2>/dev/null; "
+    "stty -echo -onlcr -ixon 2>/dev/null; "
     "if command -v bash >/dev/null 2>&1; then printf '\\n%s %s bash\\n' \"$1\" $$; "
     "exec bash --norc --noprofile --noediting -i; fi; "
     "printf '\\n%s %s sh\\n' \"$1\" $$; ENV= exec sh -i"
@@ -175,19 +182,31 @@ class Frame:
             end = replace(end, caught=True)
         typed = b" cr_c=" + self._typed(body)
         if end != _End():
-            program = f"{_PROGRAM_HEAL}{start}; {_PROGRAM_EVAL}{source}; {self._end_text(nonce, end)}"
+            heal = self._sane_heal(nonce, end) if end.sane else _PROGRAM_HEAL
+            program = f"{heal}{start}; {_PROGRAM_EVAL}{source}; {self._end_text(nonce, end)}"
             return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
         parts = f'"${self.name}_1"{nonce}"${self.name}_2"{source}"${self.name}_3"{nonce}"${self.name}_4"'
         return typed + encode(f" PROMPT_COMMAND={parts}\n")
+
+    def _sane_heal(self, nonce: str, end: _End) -> str:
+        """An interrupted program that could be typed to: what was typed after Ctrl-C is dropped as well."""
+        text = self._end_text(nonce, replace(end, caught=True, check=""))
+        return f"PROMPT_COMMAND={quote(f'cr_s=$?; {_HEAL}{text}')}; "
 
     def probe(self, nonce: str, sane: bool) -> bytes:
         """The bytes to type when the rest of a command's line was dropped (Ctrl-C): asks for its mark.
 
         sane  the command may have changed the terminal's modes: put them right. An echo would be
               taken out, but busybox ash with echo on edits lines itself, and raw modes lose Ctrl-C.
-              Input that nobody read is dropped: the shell would take it for commands.
+              Input that nobody read is dropped: the shell would take it for commands (see `release`).
         """
         return encode(f" {self._end_text(nonce, _End(sane=sane))}\n")
+
+    def release(self, nonce: str) -> bytes:
+        """The bytes to type after the mark of a command that was to put the terminal right.
+
+        What was typed before and not read is dropped up to here; then the shell takes commands again."""
+        return f"\n{nonce}\n".encode()
 
     def _end_text(self, nonce: str, end: _End) -> str:
         """The shell text that prints the end mark."""
@@ -197,10 +216,15 @@ class Frame:
         if end.traps and self.kind == "bash":
             debug, errors = (f"$({self._own}trap -p {trap})" for trap in ("DEBUG", "ERR"))
             before += f"{self.name}_t={debug}; {self.name}_r={errors}; {self._own}trap - DEBUG; "
+        after = f"{self._own}unset cr_s; "
         if end.sane:
-            drop = "stty -icanon min 0 time 0 </dev/tty; cat </dev/tty; "
-            before += f"{drop}stty sane -echo -onlcr </dev/tty; "
-        return f'{{ {before}{self.name} "$cr_s" {nonce}; {self._own}unset cr_s; }} >/dev/null 2>&1 9>/dev/tty'
+            before += _DEAF
+            # `read` fails at the end of a terminal that is gone, and where a signal with a trap comes.
+            after += (
+                f'cr_d=; until {self._own}[ "$cr_d" = {nonce} ]; do IFS= {self._own}read -r cr_d || '
+                f"stty || break; done </dev/tty; {self._own}unset cr_d; {_RIGHT}"
+            )
+        return f'{{ {before}{self.name} "$cr_s" {nonce}; {after}}} >/dev/null 2>&1 9>/dev/tty'
 
     def _restore(self, before: Mark | None, text: str, first: str) -> str:
         words = [first]

@@ -22,6 +22,7 @@ from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, 
 
 TERMINAL_ENV = {"TERM": "xterm-256color", "PS1": "", "PS2": "", "ENV": ""}
 _READ_S = 0.25
+_INTERRUPT_S = 0.3
 _PENDING_BYTES = 64 * 1024
 
 
@@ -100,14 +101,14 @@ class Line:
                 self.glance()
         return len(data) - len(view)
 
-    def type_keys(self, data: bytes, timeout_s: float) -> int:
-        """Type into the running command, until it ends; returns how many bytes were taken in the time."""
+    def type_keys(self, running: Running, data: bytes, timeout_s: float) -> int:
+        """Type into a command, until it ends; returns how many bytes were taken in the time."""
         deadline = Deadline.after(timeout_s)
         if not self._typing.acquire(timeout=timeout_s):
             return 0
         try:
             view = memoryview(data)
-            while view and not self.has_mark:
+            while view and self.running is running and running.reader.mark is None:
                 taken = self.process.write(bytes(view[:4096]), min(0.02, deadline.remaining_s()))
                 view = view[taken:]
                 if not taken and deadline.passed:
@@ -165,10 +166,17 @@ class Line:
             self._pending = running.reader.rest
         return running
 
-    def interrupt(self) -> None:
-        """Ctrl-C. If the command obeys, its mark comes."""
+    def release(self, running: Running) -> None:
+        """The command is over: what was typed into it and not read is dropped, up to here."""
+        if running.sane:
+            # After the last key, or that would come after the end of what is dropped.
+            with self._typing:
+                self.type(self.frame.release(running.nonce))
+
+    def interrupt(self) -> bool:
+        """Ctrl-C. If the command obeys, its mark comes. False: the terminal takes no more keys."""
         self.expect_prompt()
-        self.type(b"\x03")
+        return self.type(b"\x03", _INTERRUPT_S) == 1
 
     def expect_prompt(self) -> None:
         """An interrupt is about to be typed: the next prompt tells that the shell obeyed."""

@@ -11,7 +11,7 @@ import posixpath
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from sandbox import ending, framing, keys
@@ -53,7 +53,6 @@ class Terminal:
         self._line = Line(backend, sweeper, env, self.size)
         self._before: framing.Mark | None = None
         self._traps = False
-        self._typed_ahead = False
         self._typed = b""
         self.cwd = cwd or ""
         try:
@@ -101,9 +100,6 @@ class Terminal:
         typed = frame.command(
             command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane, traps=self._traps
         )
-        if self._typed_ahead:
-            # What was typed after the last program had ended, and is no whole line: Ctrl-U takes it back.
-            typed, self._typed_ahead = b"\x15" + typed, False
         reader = framing.MarkReader(frame, nonce, typed)
         keeper = Keeper(limit_bytes, spill)
         running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
@@ -202,25 +198,24 @@ class Terminal:
         0 if the command has ended by now: the shell would take them for commands."""
         deadline = Deadline.after(timeout_s)
         running = self._line.running
-        if running is not None and not running.sane:
+        if running is None:
+            return 0
+        if not running.sane:
             raise RequestError(
                 f"{running.command[:60]!r} does not read the terminal: its input is /dev/null; "
                 "run it with stdin_tty=True to type to it"
             )
         self._await_begin(running, deadline)
-        if self._line.has_mark:
-            return 0
         data = self._holdable(data)
-        self._typed_ahead = True
         if b"\x03" in data:
             self._line.expect_prompt()
-        taken = self._line.type_keys(data, deadline.remaining_s())
+        taken = self._line.type_keys(running, data, deadline.remaining_s())
         self._typed = keys.unfinished(self._typed + data[:taken])
         return taken
 
-    def _await_begin(self, running: Running | None, deadline: Deadline) -> None:
+    def _await_begin(self, running: Running, deadline: Deadline) -> None:
         """Until the shell has read its command, what is typed would become part of that."""
-        while running is not None and not running.reader.started and not self._line.has_mark:
+        while not running.reader.started and running.reader.mark is None:
             if deadline.passed:
                 raise BackendError("the shell has not begun its command yet; nothing was typed")
             self._line.glance()
@@ -246,7 +241,9 @@ class Terminal:
 
     def interrupt(self) -> None:
         """Ctrl-C. If the command obeys, the next poll reports its end."""
-        self._await_begin(self._line.running, Deadline.after(START_TIMEOUT_S))
+        running = self._line.running
+        if running is not None:
+            self._await_begin(running, Deadline.after(START_TIMEOUT_S))
         if not self._line.has_mark:
             self._line.interrupt()
 
@@ -299,6 +296,8 @@ class Terminal:
         mark = running.reader.mark
         assert mark is not None
         self._before, self.cwd = mark, mark.cwd
+        with suppress(BackendError):  # the next use meets the same failure; this result is whole
+            self._line.release(running)
         notice = "" if mark.cwd_exists else f"the working directory {mark.cwd} no longer exists"
         return self._result(running, mark.status, notice=notice)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -16,6 +17,7 @@ from sandbox.values import Chunk, SpawnRequest
 _KILLED = 137
 # A container that is killed takes its programs with it first, and is seen to have died a moment later.
 _DYING_S = 0.15
+_START_PROCESSES = 12
 _NOT_STARTED = (b"OCI runtime exec failed", b"runc exec failed", b"exec failed")
 _STATE_EVERY_S = 1.0
 _WATCH_EVERY_S = 0.5
@@ -92,6 +94,21 @@ class DaemonCalls:
         usable = bool(state["Running"]) and not state["Paused"] and status not in ("removing", "dead")
         return usable, status
 
+    def crowd(self, container: str) -> str:
+        """In words, that the container has about as many processes as it may; "" if it has not."""
+        try:
+            with self._errors("count the container's processes"):
+                counts = self._api.stats(container, stream=False, one_shot=True).get("pids_stats") or {}
+        except BackendError:
+            return ""
+        now, most = counts.get("current") or 0, counts.get("limit") or 0
+        # A program that starts needs a few for a moment.
+        if not 0 < most <= now + _START_PROCESSES:
+            return ""
+        return (
+            f"; it has {now} of the {most} processes that it may have (pids_limit): end some, or allow more"
+        )
+
     def resize(self, identity: str, columns: int, rows: int) -> None:
         """Tell a terminal its size; one whose program has ended takes none."""
         try:
@@ -131,6 +148,7 @@ class DockerProcess:
         self._status: int | None = None
         self._state_at_s = time.monotonic()
         self._killed_s = -_DYING_S
+        self._started = True
         self._closed = False
 
     @classmethod
@@ -153,7 +171,9 @@ class DockerProcess:
         process = cls(calls, container, identity, wire, slow)
         if size is not None:
             process._terminal_mark, process._demux = mark, None
-            process.resize(*size)
+            # It was started with this size, which old daemons pass over. If it did not start, read tells.
+            with contextlib.suppress(BackendError):
+                process.resize(*size)
         slow.watch(process)
         return process
 
@@ -212,6 +232,7 @@ class DockerProcess:
             self._require_container()
             raise
         status = None if told["Running"] else told["ExitCode"]
+        self._started = bool(told["Running"] or told["Pid"])
         if status == _KILLED:
             self._require_container()
             if self._killed_s < 0:
@@ -269,19 +290,27 @@ class DockerProcess:
             raise ConnectionLost(f"the Docker daemon broke the connection: {error}") from error
 
     def _check_started(self, data: bytes) -> None:
-        """A program that could not be started has the daemon's words in its output; these are none."""
+        """A program that could not be started has the daemon's words in its output, or nothing at all."""
         if not self._first or not data:
             return
         self._first = False
         if data.startswith(_NOT_STARTED):
             told = self._calls.inspect(self._identity)
             if not told["Running"] and not told["Pid"]:
-                words = data.decode("utf-8", "replace").strip()
-                raise BackendError(f"the container cannot start the program: {words}")
+                raise self._not_started(data)
+
+    def _not_started(self, said: bytes) -> BackendError:
+        words = said.decode("utf-8", "replace").strip() or "the daemon does not say why"
+        crowd = self._calls.crowd(self._container)
+        return BackendError(f"the container cannot start the program: {words}{crowd}")
 
     def _is_end(self, timeout_s: float) -> bool:
         """The end of the stream is the program's only if the container and the daemon are still there."""
-        if self._closed or self.poll() is not None or self._killed_s < 0:
+        if self._closed:
+            return True
+        if self.poll() is not None or self._killed_s < 0:
+            if self._first and not self._started:
+                raise self._not_started(b"")
             return True
         time.sleep(min(timeout_s, _DYING_S))
         return False

@@ -33,6 +33,8 @@ MAX_LINE_BYTES = 128 * 1024 - 1
 DEFAULT_TERM = "xterm-256color"
 _READ_BYTES = 256 * 1024
 _START_TRIES = 3
+# A program on a terminal gets a hang-up first, and may take a moment to end.
+_CLOSING_S = 2.0
 # The status of a program follows the end of its output at once, but in a packet of its own.
 _STATUS_WAIT_S = 0.05
 _PROBE = "printf %s 'a\\\\b!c\nd'"
@@ -110,6 +112,18 @@ class SshBackend:
             connection.close()
 
     def _open(self, *, spare: bool) -> Program:
+        """A channel; if none is left, one that is closed on our side, once the server has closed it too."""
+        until = Deadline.after(_CLOSING_S)
+        while True:
+            try:
+                return self._find(spare=spare)
+            except TooManyPrograms:
+                closing = any(connection.closing_programs for connection in self._standing())
+                if spare or not closing or until.passed:
+                    raise
+            time.sleep(0.01)
+
+    def _find(self, *, spare: bool) -> Program:
         """A channel: on a connection that stands, or else on a new one."""
         tried: list[Connection] = []
         # One connection may be lost while we look; more than that is no accident.

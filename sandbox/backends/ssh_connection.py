@@ -257,6 +257,11 @@ class Connection:
         """How many channels the server has not closed yet."""
         return len(self.transport.programs)
 
+    @property
+    def closing_programs(self) -> int:
+        """How many channels are closed on our side, but not yet on the server's."""
+        return sum(program.channel.closed for program in list(self.transport.programs.values()))
+
     def open(self, timeout_s: float) -> Program:
         """Open a channel: one round trip. Raises ChannelRefused or ConnectionGone."""
         try:

@@ -78,7 +78,8 @@ class Sweeper:
         """Starts nothing yet. `idle_s`: seconds without a command until the program is let go."""
         self._backend = backend
         self._idle_s = idle_s
-        self._lock = threading.Lock()
+        # Again by the same thread: the program's own start may ask for room.
+        self._lock = threading.RLock()
         self._link: _Link | None = None
         self._untold: deque[bytes] = deque()
         self._watched: dict[int, tuple[str, str]] = {}
@@ -175,8 +176,8 @@ class Sweeper:
     def give_back(self) -> bool:
         """Let the program go for a while, because a command needs its room; whether there was one.
 
-        Not while it is at work. Until it is back, nobody ends what runs if this process dies."""
-        if not self._lock.acquire(blocking=False):
+        Until it is back, nobody ends what runs if this process dies."""
+        if not self._lock.acquire(timeout=GRACE_S):
             return False
         try:
             self._paused_until_s = time.monotonic() + _PAUSE_S
@@ -186,11 +187,14 @@ class Sweeper:
         return link is not None and link.end()
 
     def close(self) -> None:
-        """Let the program go. What was watched is left alone. Idempotent; `end` raises Closed after it."""
+        """Let the program go. Idempotent; `end` raises Closed after it.
+
+        Trees that are still watched are ended by the program without us."""
         with self._lock:
             self._closed = True
-            self._watched.clear()
-            self._drop()
+            link, self._link = self._link, None
+            if link is not None:
+                link.close(farewell=not self._watched)
             keeper = self._keeper
         self._wake.set()
         if keeper is not None and keeper is not threading.current_thread():
@@ -226,7 +230,7 @@ class Sweeper:
 
     def _pass(self, tree: _Tree, signal: str) -> dict[str, Survivor] | None:
         """One pass; whom it found alive, or None if the tree has no root any more (first pass only)."""
-        retry = Deadline.after(_RETRY_S)
+        retry: Deadline | None = None
         while True:
             while not self._lock.acquire(timeout=0.02):
                 tree.pump(0)
@@ -239,6 +243,7 @@ class Sweeper:
             except BackendError as error:
                 # It was killed, or stopped, or the place has no room for one just now.
                 self._drop()
+                retry = retry or Deadline.after(_RETRY_S)
                 if retry.passed:
                     raise BackendError(
                         f"the command could not be ended: no program can be started beside it ({error})"
@@ -379,16 +384,19 @@ class _Link:
             self.tell(sweep.BYE)
             while not self._over and not until.passed:
                 self._over = self._process.read(until.remaining_s()).eof
+            # Its room is free when it has ended, which is a little after it fell silent.
+            while self._process.poll() is None and not until.passed:
+                time.sleep(_PASS_S)
         except BackendError:
             self._over = True
         finally:
             self._process.close()
         return self._over
 
-    def close(self) -> None:
-        """Say farewell and let go. Never fails."""
+    def close(self, *, farewell: bool = True) -> None:
+        """Let go; without a farewell, the program ends what it watches. Never fails."""
         try:
-            if not self._over:
+            if farewell and not self._over:
                 self._process.write(sweep.BYE, 0)
             self._process.close_stdin()
         except BackendError:

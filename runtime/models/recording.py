@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.errors import ModelError, UserError
 from runtime.models.decorator import Decorator
 from runtime.models.model import Emit, Model, ModelRequest, ModelResponse
-from runtime.schema import JSON, dump
+from runtime.schema import JSON
 
 _SECRET = re.compile(
     r"(?<![A-Za-z0-9_-])"
@@ -62,26 +62,22 @@ class Recorded(Decorator):
         return response
 
     def _write(self, request: ModelRequest, answer: Mapping[str, JSON]) -> None:
-        line = dump({**answer, "model": self._model.name, "request": _request(request)})
+        masked = _masked({**answer, "model": self._model.name, "request": _request(request)}, self._mask)
         try:
-            with self._path.open("a", encoding="utf-8", newline="\n") as file:
-                file.write(_masked(line, self._mask) + "\n")
+            with self._path.open("a", encoding="ascii", newline="\n") as file:
+                file.write(json.dumps(masked, separators=(",", ":")) + "\n")
         except OSError as error:
             raise UserError(f"cannot record to {self._path}: {error}") from error
 
 
-def _masked(line: str, mask: Callable[[str], str]) -> str:
+def _masked(value: JSON, mask: Callable[[str], str]) -> JSON:
     """The mask over each text by itself, so that what it takes away never reaches into the next."""
-    return dump(_mask_value(json.loads(line), mask))
-
-
-def _mask_value(value: JSON, mask: Callable[[str], str]) -> JSON:
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
-        return {key: _mask_value(part, mask) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_mask_value(part, mask) for part in value]
+        return {key: _masked(part, mask) for key, part in value.items()}
+    if isinstance(value, Sequence):
+        return [_masked(part, mask) for part in value]
     return value
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from runtime.models import wire
 from runtime.models.server_wire import NAME, Json, Reply, pieces, require, words
 from runtime.schema import members
+from runtime.usage import Usage
 
 _KNOWN = words(
     "model max_tokens messages system tools tool_choice temperature top_p top_k thinking metadata stream "
@@ -76,19 +79,21 @@ class Messages:
 
     def whole(self, reply: Reply, number: int, body: Json) -> str:
         """See Wire."""
-        head = _head(reply, number, body)
-        return json.dumps(head)[:-1] + ', "content": [' + ", ".join(self._blocks(reply, number, body)) + "]}"
+        blocks = self._blocks(reply, number, body)
+        head = _head(reply, number, body, blocks)
+        return json.dumps(head)[:-1] + ', "content": [' + ", ".join(blocks) + "]}"
 
     def events(self, reply: Reply, number: int, body: Json) -> Iterator[tuple[str, str]]:
         """See Wire."""
-        head = _head(reply, number, body)
+        blocks = self._blocks(reply, number, body)
+        head = _head(reply, number, body, blocks)
         usage = head["usage"]
         stops = {key: head.pop(key) for key in ("stop_reason", "stop_sequence", "stop_details")}
         start = {**head, "stop_reason": None, "stop_sequence": None, "content": []}
         start["usage"] = {**usage, "output_tokens": 1}
         yield "message_start", json.dumps({"type": "message_start", "message": start})
         yield "ping", '{"type": "ping"}'
-        for place, raw in enumerate(self._blocks(reply, number, body)):
+        for place, raw in enumerate(blocks):
             yield from _block_events(place, raw)
         end = {"type": "message_delta", "delta": stops, "usage": usage}
         yield "message_delta", json.dumps(end)
@@ -101,7 +106,9 @@ class Messages:
         for place, call in enumerate(reply.calls):
             block = {"type": "tool_use", "id": call.id or f"call_{number}_{place}", "name": call.name}
             blocks.append(f'{json.dumps(block)[:-1]}, "input": {call.text}}}')
-        for raw in reply.raw:
+        for raw in reply.items:
+            blocks.extend(_blocks_of(raw))
+        for raw in blocks:
             block = json.loads(raw)
             sealed = block.get("signature") or block.get("data")
             if block["type"] in _THOUGHTS and sealed:
@@ -214,8 +221,44 @@ def _all_blocks(body: Json, messages: Sequence[Json]) -> Iterable[Json]:
     yield from body.get("tools", [])
 
 
-def _head(reply: Reply, number: int, body: Json) -> Json:
-    stops = {"end": "tool_use" if reply.calls else "end_turn", "overflow": "model_context_window_exceeded"}
+def _blocks_of(raw: str) -> list[str]:
+    """What an item of the Responses wire is here; nothing for what this wire does not have."""
+    item = json.loads(raw)
+    kind = item.get("type")
+    if kind == "message":
+        texts = [wire.text(part, "text") or wire.text(part, "refusal") for part in item["content"]]
+        return [json.dumps({"type": "text", "text": text}) for text in texts]
+    if kind == "function_call":
+        block = {"type": "tool_use", "id": item["call_id"], "name": item["name"]}
+        return [f'{json.dumps(block)[:-1]}, "input": {item["arguments"]}}}']
+    sealed = wire.text(item, "encrypted_content")
+    if sealed.startswith(wire.SIGNATURE):
+        thought = "".join(wire.text(part, "text") for part in item.get("content", []))
+        signature = sealed.removeprefix(wire.SIGNATURE)
+        return [json.dumps({"type": "thinking", "thinking": thought, "signature": signature})]
+    if sealed.startswith(wire.REDACTED):
+        return [json.dumps({"type": "redacted_thinking", "data": sealed.removeprefix(wire.REDACTED)})]
+    if kind == wire.FOREIGN_BLOCK:
+        return [part for key, _, part in members(raw) if key == "block"]
+    return []
+
+
+def _usage(usage: Mapping[str, Any] | Usage | None) -> Mapping[str, Any]:
+    if not isinstance(usage, Usage):
+        return usage or {"input_tokens": 10, "output_tokens": 5}
+    read, written = usage.cached_input_tokens, usage.cache_write_tokens
+    return {
+        "input_tokens": usage.input_tokens - read - written,
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+    }
+
+
+def _head(reply: Reply, number: int, body: Json, blocks: Sequence[str]) -> Json:
+    calls = any(json.loads(raw)["type"] == "tool_use" for raw in blocks)
+    stops = {"end": "tool_use" if calls else "end_turn", "overflow": "model_context_window_exceeded"}
     stop = stops.get(reply.stop, reply.stop)
     refusal = {"type": "refusal", "explanation": "not this"}
     return {
@@ -226,7 +269,7 @@ def _head(reply: Reply, number: int, body: Json) -> Json:
         "stop_reason": stop,
         "stop_sequence": None,
         "stop_details": refusal if stop == "refusal" else None,
-        "usage": reply.usage or {"input_tokens": 10, "output_tokens": 5},
+        "usage": _usage(reply.usage),
     }
 
 

@@ -19,6 +19,7 @@ from runtime.models.server_wire import (
     words,
 )
 from runtime.models.stream import EventType, read_usage, usage_on_wire
+from runtime.usage import Usage
 
 _KNOWN = words(
     "model input instructions tools tool_choice temperature top_p max_output_tokens reasoning store include "
@@ -112,11 +113,11 @@ class Responses:
                 yield "keepalive", '{"type":"keepalive","sequence_number":0}'
 
     def _answer(self, reply: Reply, number: int, body: Json) -> ModelResponse:
-        raws = [*reply.raw, *_said(reply, number), *_called(reply, number)]
+        raws = [*reply.raw, *_said(reply, number), *_called(reply, number), *filter(_is_ours, reply.items)]
         items = tuple(Item(kind=_KINDS.get(_type(raw), ItemKind.UNKNOWN), raw=raw) for raw in raws)
         response = ModelResponse(
             items=items,
-            usage=read_usage(reply.usage or _USAGE),
+            usage=reply.usage if isinstance(reply.usage, Usage) else read_usage(reply.usage or _USAGE),
             response_id=f"resp_{number}",
             status="incomplete" if reply.stop in _REASONS else "completed",
             incomplete_reason=_REASONS.get(reply.stop, ""),
@@ -145,6 +146,13 @@ def _input(body: Json) -> list[Json]:
         return [{"type": "message", "role": "user", "content": given}]
     require(isinstance(given, list), "input is not a list")
     return [dict(item) for item in given]
+
+
+def _is_ours(raw: str) -> bool:
+    """Whether an item is of this wire: made of a Messages answer it may be what only that wire has."""
+    item = json.loads(raw)
+    foreign = wire.text(item, "encrypted_content").startswith((wire.SIGNATURE, wire.REDACTED))
+    return item.get("type") != wire.FOREIGN_BLOCK and not foreign
 
 
 def _type(raw: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from runtime.usage import Usage
+
 Json = dict[str, Any]
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -38,6 +40,8 @@ class Reply:
 
     stop         "end", "max_tokens", "refusal", "content_filter" or "overflow"
     raw          JSON texts of output items (Responses) or content blocks (Messages), sent first, as they are
+    items        JSON texts of output items, sent last, on either wire as far as it has them
+    usage        as the wire tells it, or `Usage`; None: some small numbers
     status       another HTTP status than 200 makes it a failure with `message` and `code`
     gate         the answer waits until this is set; with `stall_at`, only the rest of the stream does
     body         instead of everything else: these bytes; a `content-type` in `headers` goes with them
@@ -53,7 +57,8 @@ class Reply:
     calls: Sequence[Call] = ()
     stop: str = "end"
     raw: Sequence[str] = ()
-    usage: Mapping[str, Any] | None = None
+    items: Sequence[str] = ()
+    usage: Mapping[str, Any] | Usage | None = None
     status: int = 200
     message: str = "the server failed on demand"
     code: str | None = None

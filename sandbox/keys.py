@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sandbox.backend import Backend
+from sandbox.backend import Backend, Process
 from sandbox.values import START_TIMEOUT_S, SpawnRequest
 
 MAX_LINE_BYTES = 4095
 """How much of a line Linux keeps while a program reads whole lines (n_tty.c); what is more is dropped."""
 
+_DRAIN_ENDS_S = 2.0
 # The first of the shell's descriptors that is its terminal; bash keeps one for itself, as number 255.
 _PROBE = "for fd in 0 1 2 255; do stty -a </proc/$1/fd/$fd 2>/dev/null && break; done"
+_DRAIN = f"{_PROBE} >/dev/null; cat </proc/$1/fd/$fd >/dev/null & read -r line; kill $!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +36,33 @@ def ask_mode(backend: Backend, pid: int) -> Mode:
     """The mode of the terminal of a shell, by its pid in its place; the usual one if it cannot tell."""
     process = backend.spawn(SpawnRequest(argv=["sh", "-c", _PROBE, "sh", str(pid)]))
     try:
-        said, until = b"", time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < until:
-            chunk = process.read(0.05)
-            said += chunk.stdout
-            if chunk.eof:
-                break
-        return read_mode(said.decode("utf-8", "replace"))
+        return read_mode(_read_to_end(process, START_TIMEOUT_S).decode("utf-8", "replace"))
     finally:
         process.close()
+
+
+@contextmanager
+def drained(backend: Backend, pid: int) -> Iterator[None]:
+    """Meanwhile, what was typed and is not read by the program is read beside it, and dropped.
+
+    A terminal that is full of lines takes no key any more, Ctrl-C neither."""
+    process = backend.spawn(SpawnRequest(argv=["sh", "-c", _DRAIN, "sh", str(pid)]))
+    try:
+        yield
+    finally:
+        process.close_stdin()
+        _read_to_end(process, _DRAIN_ENDS_S)
+        process.close()
+
+
+def _read_to_end(process: Process, limit_s: float) -> bytes:
+    said, until_s = b"", time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        chunk = process.read(0.05)
+        said += chunk.stdout
+        if chunk.eof:
+            break
+    return said
 
 
 def read_mode(said: str) -> Mode:
@@ -58,6 +80,11 @@ def _key(text: str) -> bytes:
     if len(text) == 2 and text[0] == "^":
         return bytes([ord(text[1]) ^ 0x40])
     return text.encode() if len(text) == 1 and text.isascii() else b""
+
+
+def after_interrupts(data: bytes) -> list[bytes]:
+    """What is typed, cut behind each Ctrl-C: whether the program is still there then has to be seen."""
+    return re.findall(rb"[^\x03]*\x03|[^\x03]+", data)
 
 
 def lines(data: bytes, ends: bytes) -> list[bytes]:

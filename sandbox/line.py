@@ -53,6 +53,10 @@ class Line:
         self.reading = threading.Lock()
         """Held while bytes are read and dealt with, so that they stay in order."""
         self._typing = threading.Lock()
+        self.draining = False
+        """What is typed is read by somebody else: a probe has to wait."""
+        self.unanswered = 0
+        """How many keys were typed since the command has printed something; they may all be unread."""
         self._pending = b""
         token = secrets.token_hex(12)
         self.process: Process = backend.spawn(
@@ -111,6 +115,7 @@ class Line:
             while view and self.running is running and running.reader.mark is None:
                 taken = self.process.write(bytes(view[:4096]), min(0.02, deadline.remaining_s()))
                 view = view[taken:]
+                self.unanswered += taken
                 if not taken and deadline.passed:
                     break
                 self.glance()
@@ -150,10 +155,12 @@ class Line:
         if out:
             running.keeper.feed(out)
             self.screen.feed(out)
+            self.unanswered = 0
             if running.on_output is not None:
                 running.on_output("stdout", out)
         reader = running.reader
-        if reader.prompted and reader.mark is None and running.interrupted and not running.probed:
+        due = reader.prompted and reader.mark is None and running.interrupted and not running.probed
+        if due and not self.draining:
             # A prompt before the mark: the shell dropped the rest of the command's line. Only after an
             # interrupt of ours, or a program that prints our prompt could read the probe.
             self.probe(running)

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from sandbox import ending, framing, keys
+from sandbox import ending, framing
 from sandbox.backend import Backend
-from sandbox.errors import BackendError, Cancelled, RequestError
+from sandbox.errors import BackendError, Cancelled
+from sandbox.keyboard import Keyboard
 from sandbox.line import Line, Running
 from sandbox.output import Keeper, split_end
 from sandbox.shell import check_env
@@ -49,11 +50,10 @@ class Terminal:
     ) -> None:
         check_env(env)
         self.size = size or PtySize()
-        self._backend = backend
         self._line = Line(backend, sweeper, env, self.size)
+        self._keyboard = Keyboard(self._line, backend)
         self._before: framing.Mark | None = None
         self._traps = False
-        self._typed = b""
         self.cwd = cwd or ""
         try:
             self._enter(cwd)
@@ -104,7 +104,7 @@ class Terminal:
         keeper = Keeper(limit_bytes, spill)
         running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
         self._line.screen.restart()
-        self._typed = b""
+        self._keyboard.restart()
         self._line.running = running
         with self._stopping_on_error():
             began = self._begin(running, typed)
@@ -193,59 +193,12 @@ class Terminal:
         return self._left_running(running)
 
     def write(self, data: bytes, timeout_s: float) -> int:
-        """Type bytes as a person would; returns how many the terminal took (see Shell.write).
-
-        0 if the command has ended by now: the shell would take them for commands."""
-        deadline = Deadline.after(timeout_s)
-        running = self._line.running
-        if running is None:
-            return 0
-        if not running.sane:
-            raise RequestError(
-                f"{running.command[:60]!r} does not read the terminal: its input is /dev/null; "
-                "run it with stdin_tty=True to type to it"
-            )
-        self._await_begin(running, deadline)
-        data = self._holdable(data)
-        if b"\x03" in data:
-            self._line.expect_prompt()
-        taken = self._line.type_keys(running, data, deadline.remaining_s())
-        self._typed = keys.unfinished(self._typed + data[:taken])
-        return taken
-
-    def _await_begin(self, running: Running, deadline: Deadline) -> None:
-        """Until the shell has read its command, what is typed would become part of that."""
-        while not running.reader.started and running.reader.mark is None:
-            if deadline.passed:
-                raise BackendError("the shell has not begun its command yet; nothing was typed")
-            self._line.glance()
-            time.sleep(0.001)
-        self._line.glance()
-
-    def _holdable(self, data: bytes) -> bytes:
-        """What of the data the terminal can take without dropping any of it. Raises RequestError."""
-        if not keys.too_long(self._typed + data, b"\n"):
-            return data
-        mode = keys.ask_mode(self._backend, self._line.pid)
-        if not mode.whole_lines:
-            self._typed = b""
-            return keys.before_long_line(data, mode.ends)
-        length = keys.too_long(self._typed + data, mode.ends)
-        if not length:
-            return data
-        raise RequestError(
-            f"nothing was typed: a line of {length} bytes (with what was typed of it before) is too long. "
-            f"The program reads whole lines, of which a terminal holds {keys.MAX_LINE_BYTES} bytes and drops "
-            "the rest: let it read a file instead"
-        )
+        """Type bytes (see Shell.write); returns how many the terminal took. 0 if the command has ended."""
+        return self._keyboard.write(data, timeout_s)
 
     def interrupt(self) -> None:
         """Ctrl-C. If the command obeys, the next poll reports its end."""
-        running = self._line.running
-        if running is not None:
-            self._await_begin(running, Deadline.after(START_TIMEOUT_S))
-        if not self._line.has_mark:
-            self._line.interrupt()
+        self._keyboard.interrupt()
 
     def screen(self) -> str:
         """What a person would see of the last command, as far as it has come."""

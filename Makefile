@@ -5,7 +5,7 @@ BIN := .venv/bin
 PLACE ?= local
 STAMP := .venv/.installed
 
-.PHONY: help demo test check fmt fmt-check lint types test-fast bench clean
+.PHONY: help demo test check fmt fmt-check lint types test-fast bench fuzz clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -42,6 +42,10 @@ bench: $(STAMP) ## measure with the peers, as ratios to a floor in the same run;
 	@failed=0; for name in shells exec start output scale fidelity; do \
 		echo "## $$name"; $(BIN)/python benchmarks/$$name.py --peers --write || failed=1; \
 	done; exit $$failed
+
+SEED ?= 1
+fuzz: $(STAMP) ## 10,000 generated scripts do here what the shells do with them; SEED=NUMBER makes others
+	@$(BIN)/python scripts/fuzz.py --count 5000 --seed $(SEED)
 
 clean: ## remove what was made here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz import benches, grammar  # noqa: E402
-from fuzz.lab import Difference, Lab, decode  # noqa: E402
+from fuzz.lab import Lab, decode  # noqa: E402
 from fuzz.normal import Contender  # noqa: E402
+from fuzz.seen import Difference  # noqa: E402
 from fuzz.shrink import smallest  # noqa: E402
 
 _CHUNK = 20
@@ -77,9 +78,10 @@ def run_chunk(chunk: Chunk) -> Report:
                 if contender != "session":
                     _judge(report, lab, contender, [script], f"{chunk.shell} {number}", chunk.shrink)
         if "session" in chunk.contenders:
-            for at in range(0, len(scripts), _SESSION):
-                where = f"{chunk.shell} {chunk.first + at}+"
-                _judge(report, lab, "session", scripts[at : at + _SESSION], where, chunk.shrink)
+            fit = [each for each in scripts if not lab.excludes("session", [each]) and lab.runs_through(each)]
+            for at in range(0, len(fit), _SESSION):
+                where = f"{chunk.shell} {chunk.first}-{chunk.first + chunk.count - 1}"
+                _judge(report, lab, "session", fit[at : at + _SESSION], where, chunk.shrink)
         report.like_c = len(set(lab.like_c))
     return report
 

@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+from fuzz.grammar import Dialect
 from fuzz.lab import Lab
 from fuzz.shells import LocalRunner, PlaceRunner, environment
-from fuzz.yard import LocalYard, PlaceYard
+from fuzz.yard import START, LocalYard, PlaceYard
 from sandbox import LocalSandbox, Sandbox
+from sandbox.backend import Backend, Process
+from sandbox.values import SpawnRequest
 
 _FOLDERS = ("/usr/sbin", "/usr/bin")
 
 
 @contextlib.contextmanager
-def local(base: Path, shell: str) -> Iterator[Lab]:
+def local(base: Path, shell: Dialect) -> Iterator[Lab]:
     """This machine, with bash; or as one without bash, where sh is dash."""
     home = base / "home"
     home.mkdir(parents=True)
@@ -39,7 +42,25 @@ def _programs_without_bash(folder: Path) -> str:
     return str(folder)
 
 
-def elsewhere(box: Sandbox, base: str, shell: str) -> Lab:
-    """A place of the contract suite; `box` must work in `base`/run/a/b/c."""
+class _Borrowed:
+    """A backend whose place belongs to somebody else."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.ahead = backend.ahead
+
+    def spawn(self, request: SpawnRequest) -> Process:
+        """See Backend.spawn."""
+        return self._backend.spawn(request)
+
+    def close(self) -> None:
+        """The place stays open."""
+
+
+@contextlib.contextmanager
+def elsewhere(place: Sandbox, base: str, shell: Dialect) -> Iterator[Lab]:
+    """A place of the contract suite, in a directory of it; `shell` is bash, dash or ash."""
+    start = f"{base}/{START}"
     program = "sh" if shell == "ash" else shell
-    return Lab(program, shell, box, PlaceRunner(box, environment(box)), PlaceYard(box, base))
+    with Sandbox(_Borrowed(place.backend), name=place.name, directory=start) as box:
+        yield Lab(program, shell, box, PlaceRunner(place, environment(place)), PlaceYard(place, base))

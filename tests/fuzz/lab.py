@@ -3,66 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from fuzz.normal import Contender, crashed, excluded, is_parsers_status, normal
-from fuzz.shells import Observer, Outcome, Runner, State
+from fuzz.grammar import Dialect
+from fuzz.normal import Contender, excluded, normal, runs_side_by_side
+from fuzz.seen import Difference, Seen
+from fuzz.shells import Observer, Outcome, Runner
 from fuzz.yard import Yard
 from sandbox import Sandbox
 
 TIMEOUT_S = 5.0
 _MAX_ARGUMENT_BYTES = 120_000
 _TRIES = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One observation that is not the same. `what` names it: stdout, exit code, files, ..."""
-
-    contender: Contender
-    what: str
-    expected: object
-    actual: object
-
-    def __str__(self) -> str:
-        if isinstance(self.expected, State) and isinstance(self.actual, State):
-            return f"{self.contender}: {self.expected.difference(self.actual)}"
-        return f"{self.contender}: {self.what}: expected {self.expected!r}, got {self.actual!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Everything that is compared of one run; None: not observed."""
-
-    code: int | None
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
-    files: tuple[tuple[str, str], ...] = ()
-    state: State | None = None
-
-    def differs(self, contender: Contender, other: Seen, dialect: str) -> list[Difference]:
-        """What `other` does not share with this one, the reference."""
-        if self.timed_out or other.timed_out:
-            if self.timed_out == other.timed_out:
-                return []
-            return [Difference(contender, "timed out", self.timed_out, other.timed_out)]
-        if crashed(self.code):
-            return []
-        messages = self.stderr or self.stdout
-        code = other.code if is_parsers_status(dialect, messages, self.code, other.code) else self.code
-        pairs: tuple[tuple[str, object, object], ...] = (
-            ("exit code", code, other.code),
-            ("stdout", self.stdout, other.stdout),
-            ("stderr", self.stderr, other.stderr),
-            ("files", self.files, other.files),
-            ("state", self.state, other.state),
-        )
-        return [
-            Difference(contender, what, mine, theirs)
-            for what, mine, theirs in pairs
-            if mine is not None and theirs is not None and mine != theirs
-        ]
 
 
 def decode(data: bytes) -> str:
@@ -80,9 +31,9 @@ class Lab:
     like_c   scripts that did what `shell -c` does, where that is not what a file does
     """
 
-    def __init__(self, shell: str, dialect: str, box: Sandbox, runner: Runner, yard: Yard) -> None:
+    def __init__(self, shell: str, dialect: Dialect, box: Sandbox, runner: Runner, yard: Yard) -> None:
         self.shell = shell
-        self.dialect = dialect
+        self.dialect: Dialect = dialect
         self.box = box
         self.like_c: list[bytes] = []
         self._runner = runner
@@ -98,11 +49,11 @@ class Lab:
         found = self.differences(contender, scripts)
         if not found:
             return "same", []
-        if all([self.differences(contender, scripts) for _ in range(_TRIES - 1)]):
-            return "different", found
+        always = all([self.differences(contender, scripts) for _ in range(_TRIES - 1)])
         merged = contender != "exec"
         runs = {self.reference(b"\n".join(scripts), merged=merged) for _ in range(_TRIES)}
-        return ("different" if len(runs) == 1 else "racy"), found
+        steady, never_twice = len(runs) == 1, len(runs) == _TRIES
+        return ("different" if steady or (always and not never_twice) else "racy"), found
 
     def excludes(self, contender: Contender, scripts: Sequence[bytes]) -> bool:
         """Whether a rule of `normal` keeps these scripts away from a contender."""
@@ -111,18 +62,24 @@ class Lab:
 
     def differences(self, contender: Contender, scripts: Sequence[bytes]) -> list[Difference]:
         """What is not the same, from one try."""
-        if contender != "exec":
-            return self._in_shell(contender, scripts)
-        (script,) = scripts
+        if contender == "exec":
+            return self._one_shot(b"\n".join(scripts))
+        return self._in_shell(contender, scripts)
+
+    def _one_shot(self, script: bytes) -> list[Difference]:
         got = self.exec(script)
-        found = self.reference(script, merged=False).differs(contender, got, self.dialect)
-        if (
-            found
-            and len(script) < _MAX_ARGUMENT_BYTES
-            and not self.reference_c(script).differs(contender, got, self.dialect)
-        ):
-            self.like_c.append(script)
-            return []
+        found = self._compare("exec", script, self.reference(script, merged=False), got)
+        if not found or len(script) > _MAX_ARGUMENT_BYTES:
+            return found
+        if self._compare("exec", script, self.reference_c(script), got):
+            return found
+        self.like_c.append(script)
+        return []
+
+    def _compare(self, contender: Contender, script: bytes, expected: Seen, got: Seen) -> list[Difference]:
+        found = expected.differs(contender, got, self.dialect)
+        if found and runs_side_by_side(script):
+            return expected.unordered().differs(contender, got.unordered(), self.dialect)
         return found
 
     def reference(self, script: bytes, *, merged: bool) -> Seen:
@@ -139,10 +96,15 @@ class Lab:
     def _reference(self, argv: Sequence[str], merged: bool) -> Seen:
         return self._seen(self._runner.run(argv, self._yard.start, merged, TIMEOUT_S), lines=not merged)
 
+    def runs_through(self, script: bytes) -> bool:
+        """Whether a file that begins with this script goes on behind it, unless it set an EXIT trap."""
+        after = self._handed_on(script)
+        return after is not None and b"EXIT" not in script
+
     def exec(self, script: bytes) -> Seen:
         """The script as a one-shot command."""
         self._yard.fresh()
-        result = self.box.exec(decode(script), timeout_s=TIMEOUT_S)
+        result = self.box.exec(decode(script), cwd=self._yard.start, timeout_s=TIMEOUT_S)
         outcome = Outcome(
             result.exit_code, result.stdout_output.data, result.stderr_output.data, result.timed_out
         )
@@ -163,19 +125,21 @@ class Lab:
         script = b"\n".join(scripts)
         whole = self.reference(script, merged=True)
         after = self._handed_on(script)
-        if after is not None and not (b"EXIT" in script or _same_end(after, whole)):
+        if after is not None and not (b"EXIT" in script or _same_end(after, whole, script)):
             # The further line became part of the script (a comment, a backslash, a trace).
             after = None
         leave = after is None and b"EXIT" in script
         got, ended = self._run_in_shell(scripts, ask=after is not None, leave=leave)
+        if contender == "session" and after is None and not ended:
+            return []  # a script ended the file, by what does not end a named shell: nothing to compare
         if after is None or ended or got.timed_out:
             # The shell ended, or the file's rest was never reached: what the script said and how it
             # ended is all that there is.
-            found = whole.differs(contender, got, self.dialect)
+            found = self._compare(contender, script, whole, got)
             if ended and after is not None and not found:
                 found.append(Difference(contender, "shell", "goes on", "ended"))
             return found
-        return after.differs(contender, got, self.dialect)
+        return self._compare(contender, script, after, got)
 
     def _handed_on(self, script: bytes) -> Seen | None:
         """The script in a file, then a line that writes the shell's state; None if it was not reached.
@@ -185,7 +149,7 @@ class Lab:
         self._yard.write_script(script + f"\n{self._yard.observer.line()}\nkill -KILL $$\n".encode())
         seen = self._reference([self.shell, self._yard.script], True)
         state = Observer.parse(self._yard.take_state())
-        if state is None or seen.timed_out:
+        if state is None or seen.timed_out or not state.status.isdigit():
             return None
         return Seen(int(state.status), seen.stdout, b"", False, seen.files, state)
 
@@ -209,7 +173,8 @@ class Lab:
                 output += result.captured.data
             files = self._yard.files()
             if ask and not result.ended and not result.timed_out:
-                shell.run(self._yard.observer.line(), timeout_s=TIMEOUT_S)
+                # Killed, since ending all that a shell left takes its time.
+                shell.run(f"{self._yard.observer.line()}; kill -KILL $$", timeout_s=TIMEOUT_S)
                 state = Observer.parse(self._yard.take_state())
         finally:
             shell.close()
@@ -217,5 +182,7 @@ class Lab:
         return Seen(result.exit_code, out, b"", result.timed_out, files, state), result.ended
 
 
-def _same_end(one: Seen, other: Seen) -> bool:
+def _same_end(one: Seen, other: Seen, script: bytes) -> bool:
+    if runs_side_by_side(script):
+        one, other = one.unordered(), other.unordered()
     return (one.code, one.stdout) == (other.code, other.stdout)

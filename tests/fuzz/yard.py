@@ -13,7 +13,7 @@ from fuzz.normal import SCRIPT_NAME, normal
 from fuzz.shells import Observer
 from sandbox import NotFound, Sandbox
 
-_START = "run/a/b/c"
+START = "run/a/b/c"
 """Scripts start a few levels down, so that their `cd ..` stays inside."""
 
 
@@ -47,7 +47,7 @@ class LocalYard:
         self._base = base
         self._top = base / "run"
         self._state = base / "state"
-        self.start = str(base / _START)
+        self.start = str(base / START)
         self.script = str(base / SCRIPT_NAME)
         self.observer = Observer("/usr/bin/env", "/usr/bin/readlink", str(self._state))
         self.fresh()
@@ -98,7 +98,7 @@ class PlaceYard:
     def __init__(self, box: Sandbox, base: str) -> None:
         self._box = box
         self._base = base
-        self.start = f"{base}/{_START}"
+        self.start = f"{base}/{START}"
         self.script = f"{base}/{SCRIPT_NAME}"
         self._state = f"{base}/state"
         found = box.exec("command -v env; command -v readlink", cwd="/").stdout.split()

@@ -1,0 +1,2 @@
+alias ll='echo aliased'
+ll

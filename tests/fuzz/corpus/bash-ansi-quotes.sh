@@ -1,0 +1,1 @@
+echo $'a\tb\'\x41\u00e9' $"loc"

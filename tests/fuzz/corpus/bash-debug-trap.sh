@@ -1,0 +1,3 @@
+trap 'echo "d:$BASH_COMMAND"' DEBUG
+echo one
+true && echo two

@@ -1,0 +1,1 @@
+f() { echo "f:$1"; }; export -f f; bash -c 'f sub'

@@ -1,0 +1,1 @@
+echo x | read v1; echo "${v1-unset}"

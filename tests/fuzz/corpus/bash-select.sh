@@ -1,0 +1,1 @@
+select i in a b; do echo "$i"; break; done <<<2

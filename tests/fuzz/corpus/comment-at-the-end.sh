@@ -1,0 +1,1 @@
+echo a # 'not a quote

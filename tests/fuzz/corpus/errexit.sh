@@ -1,0 +1,6 @@
+set -e
+false || echo or
+f() { false; echo in; }
+if f; then echo if; fi
+false
+echo never

@@ -1,0 +1,2 @@
+exec nosuchprogram
+echo never

@@ -1,0 +1,2 @@
+exec sh -c 'echo replaced; exit 5'
+echo never

@@ -1,0 +1,3 @@
+echo shown
+exec >f5
+echo hidden

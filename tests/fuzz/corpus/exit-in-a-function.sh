@@ -1,0 +1,3 @@
+f() { exit 7; }
+f
+echo never

@@ -1,0 +1,3 @@
+trap 'echo bye $?' EXIT
+(exit 3)
+exit

@@ -1,0 +1,4 @@
+x=$(cat <<E
+$(echo inner)
+E
+); echo "[$x]"

@@ -1,0 +1,4 @@
+cat <<-E
+	one
+		two
+	E

@@ -1,0 +1,1 @@
+echo a; kill -KILL $$; echo never

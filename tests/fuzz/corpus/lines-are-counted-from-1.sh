@@ -1,0 +1,6 @@
+nosuch1
+echo $LINENO
+
+nosuch4
+f() { nosuch5; }
+f

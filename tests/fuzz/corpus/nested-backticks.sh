@@ -1,0 +1,1 @@
+echo `echo \`echo "in $(echo deep)"\``

@@ -1,0 +1,1 @@
+echo "${BASH_EXECUTION_STRING-none}" "$#"; set | grep '^cr_'

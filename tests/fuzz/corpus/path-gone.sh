@@ -1,0 +1,1 @@
+PATH=/nowhere; ls; echo $?; cd /nosuch; echo $?

@@ -1,0 +1,2 @@
+return 3
+echo after $?

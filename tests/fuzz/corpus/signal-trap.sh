@@ -1,0 +1,1 @@
+trap 'echo got' USR1; kill -USR1 $$; echo after

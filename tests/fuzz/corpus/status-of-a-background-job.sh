@@ -1,0 +1,1 @@
+(exit 3) & wait $!; echo $?

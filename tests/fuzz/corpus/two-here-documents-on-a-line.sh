@@ -1,0 +1,5 @@
+cat <<A; cat <<'B'
+$HOME
+A
+$HOME `x`
+B

@@ -171,6 +171,18 @@ class Account:
 _FIRST_PERSON = 1000
 
 
+def needs_passwd(user: str) -> bool:
+    """Whether a user option means nothing without the container's /etc/passwd."""
+    name, _, group = user.partition(":")
+    if name in ("", "0", "root"):
+        return False
+    return not (name.isdigit() and group.isdigit() and not _is_person(int(name)))
+
+
+def _is_person(uid: int) -> bool:
+    return _FIRST_PERSON <= uid < int(NOBODY.partition(":")[0])
+
+
 def account(user: str, passwd: str) -> Account:
     """What a user option comes to in a container with this /etc/passwd.
 
@@ -185,5 +197,4 @@ def account(user: str, passwd: str) -> Account:
     gid = int(group) if group.isdigit() else int(entry[3]) if entry else 0
     if uid == 0:
         return Account(uid, gid)
-    person = entry is not None and _FIRST_PERSON <= uid < int(NOBODY.partition(":")[0])
-    return Account(uid, gid, home="" if person else HOME)
+    return Account(uid, gid, home="" if entry is not None and _is_person(uid) else HOME)

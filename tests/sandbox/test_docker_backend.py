@@ -196,11 +196,10 @@ def test_the_status_of_a_program_is_kept_though_nobody_asks_and_the_daemon_forge
 
 
 @pytest.mark.spec("DKB-06")
-def test_a_silent_program_outlives_the_read_timeout_of_http(
-    monkeypatch: pytest.MonkeyPatch, docker_daemon: DockerService
-) -> None:
-    monkeypatch.setattr("sandbox.backends.docker._CONTROL_TIMEOUT_S", 1)
+def test_a_silent_program_outlives_the_read_timeout_of_http(docker_daemon: DockerService) -> None:
     quick = DockerBackend(DockerOptions(image=docker_daemon.busybox_image, host=docker_daemon.url))
+    quick.start()  # with the usual patience: making a container may take its time
+    quick._api.timeout = 2
     assert run(quick, "sleep 3; echo late") == (0, b"late\n", b"")
     quick.close()
 

@@ -23,7 +23,7 @@ from sandbox.backends.docker_identity import (
     fingerprint,
     is_ours,
 )
-from sandbox.backends.docker_options import account, wanted
+from sandbox.backends.docker_options import account, needs_passwd, wanted
 from sandbox.errors import AdoptionRefused, RequestError
 
 BASE = Wanted(
@@ -267,6 +267,7 @@ def test_an_account_without_a_usable_home_gets_one(user: str, expected: tuple[in
     )
     found = account(user, passwd)
     assert (found.uid, found.gid, found.home) == expected
+    assert needs_passwd(user) or account(user, "") == found
 
 
 # ---- real containers ---------------------------------------------------------------------------

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from sandbox import framing
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError
+from sandbox.frame_bash import BashFrame
+from sandbox.frame_sh import ShFrame
+from sandbox.framing import Frame
+from sandbox.marks import MarkReader
 from sandbox.output import Keeper
 from sandbox.screen import Screen
 from sandbox.sweeper import Sweeper
 from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, SpawnRequest
 
-TERMINAL_ENV = {"TERM": "xterm-256color", "PS1": "", "PS2": "", "ENV": ""}
+TERMINAL_ENV = {"TERM": "xterm-256color", "ENV": ""}
 _READ_S = 0.25
 _INTERRUPT_S = 0.3
 _PENDING_BYTES = 64 * 1024
@@ -32,7 +36,7 @@ class Running:
 
     command: str
     nonce: str
-    reader: framing.MarkReader
+    reader: MarkReader
     keeper: Keeper
     on_output: OnOutput | None
     began_s: float
@@ -68,7 +72,8 @@ class Line:
             self.process.close()
             raise
         sweeper.watch(self.pid, first="HUP")
-        self.frame = framing.Frame(kind, f"cr_{secrets.token_hex(8)}", secrets.token_hex(12))
+        made = BashFrame if kind == "bash" else ShFrame
+        self.frame: Frame = made(f"cr_{secrets.token_hex(8)}", secrets.token_hex(12), self.pid)
 
     def _await_start(self, token: str) -> tuple[int, str]:
         deadline = Deadline.after(START_TIMEOUT_S)
@@ -159,10 +164,9 @@ class Line:
             if running.on_output is not None:
                 running.on_output("stdout", out)
         reader = running.reader
-        due = reader.prompted and reader.mark is None and running.interrupted and not running.probed
-        if due and not self.draining:
-            # A prompt before the mark: the shell dropped the rest of the command's line. Only after an
-            # interrupt of ours, or a program that prints our prompt could read the probe.
+        if reader.prompted and reader.mark is None and not running.probed and not self.draining:
+            # It waits for a line before the mark: it has dropped the rest of its line (an interrupt, of ours
+            # or not), or the command has taken away what prints the mark.
             self.probe(running)
 
     def take_running(self) -> Running:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import posixpath
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from sandbox import ending, framing
@@ -19,8 +19,9 @@ from sandbox.backend import Backend
 from sandbox.errors import BackendError, Cancelled
 from sandbox.keyboard import Keyboard
 from sandbox.line import Line, Running
+from sandbox.marks import Mark, MarkReader
 from sandbox.output import Keeper, split_end
-from sandbox.shell import check_env
+from sandbox.shell import check_env, check_text
 from sandbox.spill import SpillStore
 from sandbox.sweeper import Sweeper
 from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
@@ -28,6 +29,8 @@ from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellRe
 _WAIT_MIN_S = 0.005
 _WAIT_S = 0.25
 _CANCEL_WAIT_S = 0.05
+_MOMENT_S = 0.00025
+"""For how long a shell that has answered is taken to live; less than it takes to end one from outside."""
 _CATCH_UP = 64
 """How many reads a look takes at most, so that endless output does not hold it."""
 
@@ -52,8 +55,9 @@ class Terminal:
         self.size = size or PtySize()
         self._line = Line(backend, sweeper, env, self.size)
         self._keyboard = Keyboard(self._line, backend)
-        self._before: framing.Mark | None = None
+        self._before: Mark | None = None
         self._traps = False
+        self._answered_s = -_MOMENT_S
         self.cwd = cwd or ""
         try:
             self._enter(cwd)
@@ -92,39 +96,52 @@ class Terminal:
         yield_s: float | None = None,
     ) -> ShellResult:
         """Run one command. `deadline` counts from when the command begins (see Shell.run)."""
-        nonce = secrets.token_hex(8)
-        frame = self._line.frame
+        check_text("the command", command)
+        line, nonce = self._line, secrets.token_hex(8)
         # Only a command that uses the terminal itself changes its modes; putting them right costs a process.
         sane = stdin_tty or "tty" in command
         self._traps = self._traps or framing.may_set_traps(command)
-        typed = frame.command(
-            command, nonce=nonce, before=self._before, stdin_tty=stdin_tty, sane=sane, traps=self._traps
+        what = framing.Framed(
+            text=command,
+            nonce=nonce,
+            before=self._before,
+            stdin_tty=stdin_tty,
+            sane=sane,
+            traps=self._traps,
+            announced=self._is_announced(stdin_tty or yield_s is not None),
         )
-        reader = framing.MarkReader(frame, nonce, typed)
+        typed = line.frame.command(what)
+        reader = MarkReader(nonce, line.frame.hint, typed, awaited=what.announced)
         keeper = Keeper(limit_bytes, spill)
         running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
         self._line.screen.restart()
         self._keyboard.restart()
         self._line.running = running
-        with self._stopping_on_error():
+        try:
             began = self._begin(running, typed)
             if began is not None:
                 return began
-            shift_s = time.monotonic() - running.began_s
-            return self._wait(running, Deadline(deadline.at_s + shift_s, deadline.cancel), yield_s)
-
-    @contextmanager
-    def _stopping_on_error(self) -> Iterator[None]:
-        """A callback that raises, or Ctrl-C here, ends the command there too."""
-        try:
-            yield
+            if what.announced:
+                shift_s = time.monotonic() - running.began_s
+                deadline = Deadline(deadline.at_s + shift_s, deadline.cancel)
+            return self._wait(running, deadline, yield_s)
         except (BackendError, Cancelled):
             raise
         except BaseException:
-            if self._line.running is not None:
-                self._line.running.on_output = None
+            # A callback that raises, or Ctrl-C here, ends the command there too.
+            if line.running is not None:
+                line.running.on_output = None
                 self._timed_out()
             raise
+
+    def _is_announced(self, is_watched: bool) -> bool:
+        """Whether the next command has to say that it begins, which costs a message of its own.
+
+        It tells a command that never ran from one that ended its shell. A shell that answered a moment
+        ago was not lost unnoticed, unless a trap of the caller's can end it with any status."""
+        before = self._before
+        settled = before is not None and "R" not in before.flags and self._line.frame.may_be_silent
+        return is_watched or self._traps or not settled or time.monotonic() - self._answered_s > _MOMENT_S
 
     def _begin(self, running: Running, typed: bytes) -> ShellResult | None:
         """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
@@ -248,7 +265,7 @@ class Terminal:
             running = self._line.take_running()
         mark = running.reader.mark
         assert mark is not None
-        self._before, self.cwd = mark, mark.cwd
+        self._before, self.cwd, self._answered_s = mark, mark.cwd, time.monotonic()
         with suppress(BackendError):  # the next use meets the same failure; this result is whole
             self._line.release(running)
         notice = "" if mark.cwd_exists else f"the working directory {mark.cwd} no longer exists"
@@ -303,9 +320,8 @@ class Terminal:
         running.keeper.close()
         captured = running.keeper.take()
         if ended:
-            head, tail = (
-                framing.without_frame(part, running.command) for part in (captured.head, captured.tail)
-            )
+            as_typed = self._line.frame.as_typed
+            head, tail = (as_typed(part, running.command) for part in (captured.head, captured.tail))
             captured = replace(captured, head=head, tail=tail)
         return ShellResult(
             exit_code=status,

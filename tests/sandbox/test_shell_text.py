@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import framing, shell
+from sandbox import framing, marks, shell
+from sandbox.frame_bash import BashFrame
+from sandbox.frame_sh import ShFrame
 
-FRAME = framing.Frame("bash", "cr_f", "a1b2")
+HINT = framing.hint_of("a1b2", 77)
 NONCE = "0123456789abcdef"
 START = b"\x1b]8671;S;0123456789abcdef\x07"
 any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
@@ -45,10 +47,10 @@ def test_output_and_mark_are_found_however_the_bytes_are_cut(
     out: bytes, sizes: list[int], status: int
 ) -> None:
     mark = end_mark(status, "himBs", b"/tmp/a;1;trap -- x DEBUG\x07")
-    reader = framing.MarkReader(FRAME, NONCE, b" typed\n")
+    reader = marks.MarkReader(NONCE, HINT, b" typed\n")
     got = b"".join(reader.feed(piece) for piece in cut(START + out + mark + b"after", sizes))
     assert got == out
-    assert reader.mark == framing.Mark(status, "himBs", "/tmp/a;1;trap -- x DEBUG\x07", True)
+    assert reader.mark == marks.Mark(status, "himBs", "/tmp/a;1;trap -- x DEBUG\x07", True)
     assert reader.rest == b"after"
 
 
@@ -64,7 +66,7 @@ def test_output_and_mark_are_found_however_the_bytes_are_cut(
 )
 def test_what_only_looks_like_a_mark_is_output(forged: bytes) -> None:
     for size in range(1, len(forged) + 1):
-        reader = framing.MarkReader(FRAME, NONCE, b"")
+        reader = marks.MarkReader(NONCE, HINT, b"")
         stream = START + forged + b"x" + end_mark(7, "", b"/")
         got = b"".join(reader.feed(stream[at : at + size]) for at in range(0, len(stream), size))
         assert got == forged + b"x"
@@ -73,18 +75,20 @@ def test_what_only_looks_like_a_mark_is_output(forged: bytes) -> None:
 
 
 def test_an_echo_of_what_was_typed_is_taken_out_and_a_jobs_output_kept() -> None:
-    reader = framing.MarkReader(FRAME, NONCE, b" cr_c='x'\n")
-    early = b"job says hi\n" + b" cr_c='x'\r\n" + FRAME.prompt
+    reader = marks.MarkReader(NONCE, HINT, b" cr_c='x'\n")
+    early = b"job says hi\n" + b" cr_c='x'\r\n" + HINT
     assert reader.feed(early + START + b"out" + end_mark(0, "", b"/")) == b"job says hi\nout"
 
 
-@pytest.mark.parametrize("kind", ["bash", "sh"])
+@pytest.mark.parametrize("kind", [BashFrame, ShFrame])
 @pytest.mark.parametrize(
     "text", ["漢" * 5000, "'" * 5000, "it's\n" * 2000, "\x01\r\x7f" * 300, "x" * 100_000]
 )
-def test_no_typed_line_is_too_long_for_a_terminal_and_no_control_byte_is_typed(kind: str, text: str) -> None:
-    frame = framing.Frame(kind, "cr_f", "a1b2")
-    typed = frame.command(text, nonce=NONCE, before=None, stdin_tty=False, sane=False, traps=False)
+def test_no_typed_line_is_too_long_for_a_terminal_and_no_control_byte_is_typed(
+    kind: type[BashFrame | ShFrame], text: str
+) -> None:
+    frame = kind("cr_0123456789abcdef", "a1b2", 77)
+    typed = frame.command(framing.Framed(text=text, nonce=NONCE, before=None))
     assert max(len(line) for line in typed.split(b"\n")) < 4095
     assert not set(typed) & (set(range(32)) - {9, 10} | {127})
 

@@ -1,0 +1,243 @@
+"""How commands are framed in bash; pure text in, text out.
+
+bash runs what is in PROMPT_COMMAND as a script would (no job numbers, no "exit"), so a command is
+handed over in two assignments, its text and the program that evaluates it, and runs before the next
+prompt. What costs a system call or a builtin is done only where something asks for it: the shell of a
+command that changed nothing answers with one write.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.framing import DEAF, RIGHT, Framed, hint_of, one_word
+from sandbox.shell import encode, quote
+
+# Variables of the caller's that would act between two commands. An assignment cannot be kept from
+# them before bash 5.3 without giving up a command, so they do not last.
+_ACTING = "PROMPT_COMMAND TMOUT PS0 PS1 PS2"
+_QUIET = "$-:$BASHOPTS"
+
+
+class BashFrame:
+    """See Frame. `name` and `token` are random."""
+
+    may_be_silent = True
+
+    def __init__(self, name: str, token: str, pid: int) -> None:
+        self._name = name
+        self._token = token
+        self.hint = hint_of(token, pid)
+        n = name
+        # An interrupt may catch bash before it has undone the redirection of its own input; it would then
+        # read the end of /dev/null as the end of its commands. Unset by the end mark, so this runs after
+        # an interrupt only, or where the end mark failed. An assignment and a prompt work in any case.
+        heal = (
+            f"{{ PS1=${n}_p {n}_f={_QUIET}; \\builtin set +xvt; \\builtin shopt -u expand_aliases; "
+            "\\builtin exec <>/dev/tty; "
+            f"\\builtin printf '\\033]8671;P;{token};%s\\007' $$ >&0 && \\builtin unset -v PS1; "
+            "} >/dev/null 2>&1"
+        )
+        self._heal = f"PROMPT_COMMAND=${n}_h; "
+        self._eval = f'\\builtin eval -- "${n}_c" <'
+        self._end = f'{{ {n} "$?" '
+        self._hush = "; } 2>/dev/null"
+        # The pieces of a command's program that never change need not be typed.
+        self._pieces = {
+            "p": f"\\e]8671;P;{token};$$\\a",
+            "h": heal,
+            "1": f"{self._heal}\\builtin printf '\\033]8671;S;",
+            "2": f"\\007' >&0; {self._eval}/dev/null; {self._end}",
+            "3": f"{self._heal}{self._eval}/dev/null; {self._end}",
+            "4": self._hush,
+        }
+
+    def setup(self, cwd: str | None) -> bytes:
+        """See Frame.setup."""
+        n = self._name
+        words = " ".join(f"{n}_{key}={quote(text)}" for key, text in self._pieces.items())
+        back = '\\builtin return "$1"'
+        small = f'{n}_s() {{ {back}; }}; {n}_d() {{ \\builtin eval "${n}_t"; {n}_t=; {back}; }}'
+        functions = "; ".join((self._quick(), self._careful(), self._sane(), small))
+        names = " ".join(f"{n}{suffix}" for suffix in ("", "_w", "_z", "_s", "_d"))
+        # Aliases are a matter for the caller's own commands, as in a script: off until asked for.
+        # An interactive shell ignores SIGTERM; a named shell ends by it as a script would. The prompts came
+        # in through the environment: unset, they are no longer exported.
+        options = (
+            f"readonly -f {names}; shopt -u expand_aliases; set -o ignoreeof; set +o history +H; history -c; "
+            f"trap 'exit 143' TERM; unset -v MAILCHECK ENV {_ACTING}"
+        )
+        # As in a script, there was no directory before; bash has the name exported all the same.
+        enter = b" cd -- %b; unset -v OLDPWD; export OLDPWD\n" % one_word(cwd) if cwd else b""
+        return encode(f" {functions}\n readonly {words}; {options}\n") + enter
+
+    def _quick(self) -> str:
+        """The end mark of a command that changed nothing that matters here; else `_careful` is called.
+
+        One write for the whole mark, or the output of a background job could stand inside it. What may
+        hold anything (the directory's name) stands between nonces, which nothing can know before. Asking
+        for the jobs marks them as told, so that bash does not tell of their end. A command's text that
+        is still there shows that `builtin` is not bash's; then bash shows the hint and is asked again."""
+        n = self._name
+        return (
+            f"{n}() {{ if \\builtin unset -v {_ACTING} {n}_c && "
+            f"[[ -z ${{{n}_c+x}} && -t 0 && ${{PWD-}} -ef . && {_QUIET} != *[xvt]*:* && "
+            "$BASHOPTS != *expand_aliases* ]]; then "
+            f"\\builtin printf '\\033]8671;E;%s;%s;%s;1;%s;%s;%s\\007' "
+            f'"$2" "$1" "$-" "$2" "$PWD" "$2" >&0 || PS1=${n}_p {n}_v=$1; else {n}_w "$1" "$2"; fi; '
+            "[[ -z ${!-} ]] || \\builtin jobs >&2; }"
+        )
+
+    def _careful(self) -> str:
+        """The end mark after anything: takes off what would show or disturb the frame, and says so.
+
+        Its own parameters are: status, nonce, options, more flags, directory, whether that exists."""
+        n = self._name
+        return (
+            f'{n}_w() {{ \\builtin set -- "$1" "$2" "${{{n}_f-{_QUIET}}}" "" "${{PWD-}}" 1; '
+            f'\\builtin unset -v {_ACTING} {n}_f {n}_v {n}_c || \\builtin set -- "${{@:1:3}}" R "${{@:5}}"; '
+            "[[ -t 0 ]] || \\builtin exec <>/dev/tty; "
+            "\\builtin set +xvt; \\builtin shopt -u expand_aliases; "
+            "if [[ ! $5 -ef . ]]; then if [[ -d $(\\builtin pwd -P) ]]; "
+            'then \\builtin set -- "${@:1:4}" "$(\\builtin pwd -P; \\builtin printf x)" 1; '
+            '\\builtin set -- "${@:1:4}" "${5%$\'\\n\'x}" 1; '
+            'else \\builtin set -- "${@:1:5}" 0; fi; fi; '
+            '[[ $3 != *expand_aliases* ]] || \\builtin set -- "${@:1:3}" "$4A" "${@:5}"; '
+            f"[[ -z ${{{n}_c+x}} ]] && \\builtin printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s\\007' "
+            f'"$2" "$1" "${{3%%:*}}$4${{{n}_t:+D}}" "$6" "$2" "$5" "$2" >&0 || PS1=${n}_p {n}_v=$1; '
+            "\\builtin jobs >&2; }"
+        )
+
+    def _sane(self) -> str:
+        """As `_careful`; then what was typed is dropped up to the nonce, and the terminal put right."""
+        n = self._name
+        # `read` fails at the end of a terminal that is gone, and where a signal with a trap comes.
+        return (
+            f'{n}_z() {{ \\builtin command {DEAF} <&0; {n}_w "$1" "$2"; {n}_d=; '
+            f'until [[ ${n}_d == "$2" ]]; do IFS= \\builtin read -r {n}_d || '
+            f"\\builtin command stty || break; done <&0; \\builtin unset -v {n}_d; "
+            f"\\builtin command {RIGHT} <&0; }}"
+        )
+
+    def command(self, what: Framed) -> bytes:
+        """See Frame.command."""
+        n, nonce = self._name, what.nonce
+        first = self._first_line(what)
+        body = f"{first}\n{what.text}" if first else what.text
+        typed = f" {n}_c=".encode()
+        readonly = what.before is not None and "R" in what.before.flags
+        if readonly or _may_be_unfinished_substitution(what.text):
+            # An interactive `eval` gives 1 for a syntax error where a script gives 2.
+            check = f'case ${n}_v in 1) \\builtin command bash -n <<<"${n}_c" || {n}_v=2;; esac; '
+            heal = "" if readonly else self._heal
+            return typed + one_word(body) + encode(f"; {heal}{self._program(what, check)}\n")
+        if what.traps and _takes_another_line(what.text):
+            # The ERR trap has seen the failing command; it must not see the frame's `eval` fail as well.
+            body += f"\n{{ {self._aside()}; }} >/dev/null 2>&1"
+        typed += one_word(body)
+        if what.traps or what.sane or what.stdin_tty:
+            heal = self._sane_heal(nonce) if what.sane else self._heal
+            return typed + encode(f" PROMPT_COMMAND={quote(heal + self._program(what, ''))}\n")
+        parts = f"${n}_1'{nonce}'${n}_2" if what.announced else f"${n}_3"
+        return typed + f" PROMPT_COMMAND={parts}'{nonce}'${n}_4\n".encode()
+
+    def probe(self, nonce: str, sane: bool) -> bytes:
+        """See Frame.probe."""
+        n = self._name
+        # In POSIX mode, special builtins are found before functions.
+        mend = (
+            "POSIXLY_CORRECT=1; \\unset -f builtin command enable; \\unset -v POSIXLY_CORRECT; "
+            "command enable builtin; builtin enable printf unset set shopt exec jobs pwd read eval trap"
+        )
+        function = f"{n}_z" if sane else f"{n}_w"
+        mark = f'{function} "${n}_v" {nonce}'
+        return encode(f" {{ {n}_v=${{{n}_v-$?}}; {mend}; {mark}; }} 2>/dev/null\n")
+
+    def release(self, nonce: str) -> bytes:
+        """See Frame.release."""
+        return f"\n{nonce}\n".encode()
+
+    def as_typed(self, data: bytes, command: str) -> bytes:
+        """See Frame.as_typed."""
+        line = rb"%b_c='(?s:.*?) PROMPT_COMMAND=(?:\$\S*%b_4|'(?s:.*?)/dev/null 2>&1')" % (
+            (self._name.encode(),) * 2
+        )
+        return re.sub(line, lambda _: encode(command), data)
+
+    def _program(self, what: Framed, check: str) -> str:
+        """The program of a command that needs more than the quick one.
+
+        check  what to do with the command's status, in a variable, before the mark"""
+        start = f"\\builtin printf '\\033]8671;S;{what.nonce}\\007' >&0; " if what.announced else ""
+        source = "/dev/tty" if what.stdin_tty else "/dev/null"
+        return f"{start}{self._eval}{source}; {self._end_text(what, check)}"
+
+    def _end_text(self, what: Framed, check: str) -> str:
+        n = self._name
+        before = f"[[ ${{{n}_v-}} ]] || {{ {self._aside()}; }}; " if what.traps else ""
+        before += f"{n}_v=${{{n}_v-$?}}; {check}" if check else ""
+        return self._marking(what.nonce, sane=what.sane, before=before)
+
+    def _marking(self, nonce: str, *, sane: bool, before: str = "") -> str:
+        n = self._name
+        function = f"{n}_z" if sane else f"{n}_w"
+        status = f'"${{{n}_v-$?}}"'
+        return f"{{ {before}{function} {status} {nonce}; }} >/dev/null 2>&1"
+
+    def _sane_heal(self, nonce: str) -> str:
+        """An interrupted program that could be typed to: what was typed after Ctrl-C is dropped as well."""
+        text = f"{self._name}_v=$?; \\builtin exec <>/dev/tty; {self._marking(nonce, sane=True)}"
+        return f"PROMPT_COMMAND={quote(text)}; "
+
+    def _aside(self) -> str:
+        """Put the DEBUG trap by; it sees one command of the frame's, whatever is done.
+
+        What looks like one more signal is none, and only there to be expanded before the trap is gone."""
+        n = self._name
+        kept = f'"x${{{n}_v:=$?}}${{{n}_t:=$(\\builtin trap -p DEBUG)}}"'
+        return (
+            f"\\builtin trap - DEBUG {kept} || {n}_v=${n}_v; "
+            "[[ $(\\builtin trap -p TERM) ]] || \\builtin trap 'exit 143' TERM"
+        )
+
+    def _first_line(self, what: Framed) -> str:
+        """What a command's text begins with: the state that was put by after the last one; mostly nothing."""
+        n, before = self._name, what.before
+        words = []
+        flags = before.flags if before is not None else ""
+        if "A" in flags:
+            words.append("\\builtin shopt -s expand_aliases")
+        if "a" in flags:
+            words.append(f"\\builtin export -n PROMPT_COMMAND {n}_c {n}_f {n}_t {n}_v")
+        if what.traps and "kill" not in what.text:
+            words.append(
+                "[[ $(\\builtin trap -p TERM) != \"trap -- 'exit 143' SIGTERM\" ]] || \\builtin trap - TERM"
+            )
+        if options := "".join(letter for letter in "xv" if letter in flags):
+            words.append(f"\\builtin set -{options}")
+        status = before.status if before is not None else 0
+        if "D" in flags:
+            words.append(f"{n}_d {status}")
+        elif status:
+            words.append(f"{n}_s {status}")
+        if status:
+            # No ERR trap and no errexit for that.
+            words[-1] += " && :"
+        return "{ " + "; ".join(words) + "; } >/dev/null 2>&1" if words else ""
+
+
+def _takes_another_line(text: str) -> bool:
+    """Whether a line after the text is surely a command of its own."""
+    return "<<" not in text and not text.rstrip().endswith("\\")
+
+
+def _may_be_unfinished_substitution(text: str) -> bool:
+    """Whether to keep a text out of PROMPT_COMMAND.
+
+    bash 5.2.15 corrupts its heap when it evaluates an unfinished `$(` while it is not interactive, which
+    is how it runs PROMPT_COMMAND (valgrind: reads before the input line in parse_comsub's unwinding; later
+    "free(): invalid next size"). Typed as a plain `eval` it does not; that only costs quiet job numbers.
+    """
+    return (
+        "(" in text and any(each in text for each in ("$(", "<(", ">(")) and text.count("(") > text.count(")")
+    )

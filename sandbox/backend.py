@@ -20,8 +20,9 @@ class Process(Protocol):
 
         0 looks without waiting. At most a few hundred KiB are returned at a time, so that a caller
         that stops reading holds the program back. `eof` is set once nothing more can come on any
-        stream; a terminal whose other side is gone is at its end. Raises ConnectionLost or
-        PlaceUnavailable if the link or the place is gone (never eof for that).
+        stream; a terminal whose other side is gone is at its end. A place that sees a program end wakes
+        the reader then, with an empty chunk. Raises ConnectionLost or PlaceUnavailable if the link or
+        the place is gone (never eof for that).
         """
         ...
 

@@ -399,7 +399,7 @@ def test_waiting_shells_hold_up_neither_commands_nor_files_nor_another_sandbox(t
             # They end when nobody holds this open for writing any more.
             os.mkfifo(tmp_path / "fifo")
             writer = os.open(tmp_path / "fifo", os.O_RDWR)
-            wait = "cat fifo"
+            wait = "cat fifo; exit"
             shells = [asyncio.create_task(box.shell(str(n)).run(wait)) for n in range(MAX_SHELLS)]
             # Of each shell, one call waits in a thread, and others wait for it without one.
             more = [asyncio.create_task(box.shell("1").run("echo next")) for _ in range(MAX_SHELLS)]

@@ -47,8 +47,12 @@ def many(box: Sandbox, count: int, threads: int = 4) -> None:
         result = box.exec(f"echo {number}; echo e >&2; exit {number % 100}")
         assert (result.stdout, result.stderr, result.exit_code) == (f"{number}\n", "e\n", number % 100)
 
+    def every(first: int) -> None:
+        for number in range(first, count, threads):
+            one(number)
+
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(one, range(count)))
+        list(pool.map(every, range(threads)))
 
 
 def fail_in_every_way(box: Sandbox) -> None:

@@ -40,6 +40,8 @@ def use_all(shells: list[Shell], rounds: int) -> None:
         for turn in range(rounds):
             result = shell.run(f"echo $mine {turn}; (exit {turn})", timeout_s=LIMIT_S)
             assert (result.output, result.exit_code) == (f"{number} {turn}\n", turn)
+        together.wait()
+        assert shell.run("exit 3").ended
 
     with ThreadPoolExecutor(len(shells)) as pool:
         list(pool.map(use, range(len(shells)), shells))

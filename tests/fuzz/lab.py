@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fuzz.grammar import Dialect
@@ -97,9 +98,13 @@ class Lab:
         return self._seen(self._runner.run(argv, self._yard.start, merged, TIMEOUT_S), lines=not merged)
 
     def runs_through(self, script: bytes) -> bool:
-        """Whether a file that begins with this script goes on behind it, unless it set an EXIT trap."""
+        """Whether a file that begins with this script goes on behind it as if it were one command.
+
+        Not if it set an EXIT trap; nor if it has no command at all: alone, that has the status 0."""
+        if b"EXIT" in script or not re.search(rb"^[ \t]*[^#\s]", script, re.MULTILINE):
+            return False
         after = self._handed_on(script)
-        return after is not None and b"EXIT" not in script
+        return after is not None and _same_end(after, self.reference(script, merged=True), script)
 
     def exec(self, script: bytes) -> Seen:
         """The script as a one-shot command."""

@@ -77,6 +77,9 @@ OPEN: tuple[Exclusion, ...] = (
     _rule(_NAMED, _EVERY, r"kill -INT \$\$", "N6"),
     _rule(_NAMED, ("bash",), r"[$<>]\(", "N4"),
     _rule(_NAMED, ("bash",), r"DEBUG.*kill -TERM", "N9"),
+    _rule(_NAMED, _EVERY, r"(?<![&><|\\])&(?![&>]).*wait -n|(?<![&><|\\])&(?![&>]).*\. \./", "N10"),
+    _rule(_NAMED, ("bash",), r"set -r", "N11"),
+    _rule(_NAMED, ("bash",), r"return\s*\(\)", "N12"),
 )
 EXCLUDED: tuple[Exclusion, ...] = (
     _rule(_ALL, _EVERY, r"\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
@@ -114,7 +117,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _NAMED,
         _EVERY,
-        r"(?<![&><|\\])&(?![&>])(?!.*\bwait(?:\s*$|\s*[;\n}]|\s+[-$%]))",
+        r"(?<![&><|\\])&(?![&>])(?!.*\bwait(?:\s*$|\s*[;\n}]|\s+(?:-n\b|[$%])))",
         "FZ-07: what a background job prints later is not this command's",
     ),
     _rule(_NAMED, _EVERY, r"DEBUG.*EXIT|EXIT.*DEBUG", "FZ-07: EXIT comes when the shell is ended"),

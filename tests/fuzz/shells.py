@@ -144,7 +144,19 @@ class State:
 
 
 # Set by every shell for itself, or by the product for what a named shell is: a terminal without pagers.
-_UNEQUAL = ("_", "SHLVL", "CODERIG_EXEC", "TERM", "COLUMNS", "LINES", "OLDPWD", "PS1", "PS2")
+_UNEQUAL = (
+    "_",
+    "SHLVL",
+    "CODERIG_EXEC",
+    "CODERIG_TERMINAL",
+    "SSH_TTY",
+    "TERM",
+    "COLUMNS",
+    "LINES",
+    "OLDPWD",
+    "PS1",
+    "PS2",
+)  # N1, N2
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,24 @@ def exec_command(
         raise typer.Exit(run_one(command, place, timeout, cwd, env or [], stdin))
 
 
+@app.command("serve-script")
+def serve_script_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A script, or a recording.")],
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", help="0: a free one.", min=0, max=65535)] = 0,
+) -> None:
+    """Serve a script as a model, to any client.
+
+    Speaks OpenAI's Responses and Anthropic's Messages wire, whole and streamed; needs no key and no network.
+    It is as strict as the services: each request is told on standard error, with the reason where it is
+    refused. Ctrl-C ends it.
+    """
+    from coderig.serve import serve_script
+
+    with guarded():
+        raise typer.Exit(serve_script(file, host, port))
+
+
 @app.command()
 def doctor(json_lines: _Json = False) -> None:
     """Tell what is here, and what to do about what is not.

@@ -17,14 +17,16 @@ from coderig.place import DockerPlace, Place, parse_place
 from coderig.signals import APPROVAL_NEEDED, FAILED, OK, SIGNALS, Interrupted, raise_on_signals
 from coderig.store import RunMeta, Store
 from coderig.terminal_io import OutputGone
-from coderig.view import Ending, View, short_place
+from coderig.view import Ending, TextView, View, short_place
 from codetools import Policy, PolicyError
 from runtime import (
     Agent,
     ErrorCode,
     Journal,
     Model,
+    ModelNotice,
     PendingApproval,
+    Retry,
     RunCompleted,
     RunControl,
     RunError,
@@ -135,7 +137,7 @@ class Session:
             return self._go(journal, state, say)
 
     def _go(self, journal: Journal, state: RunState | None, say: str | None) -> Ending:
-        model = model_of(self.meta)
+        model = self._retried(model_of(self.meta))
         policy = policy_of(self.meta)
         place = place_of(self.meta)
         outputs = self.store.outputs(self.meta.id, self.mask.rewriter)
@@ -154,6 +156,16 @@ class Session:
                 self.when_done(sandbox)
         self._leave(place, ending)
         return ending
+
+    def _retried(self, model: Model) -> Model:
+        if self.meta.model.startswith("script:"):
+            return model
+        # Words are shown when an answer is whole, so one that breaks in the middle can be replaced.
+        return Retry(model, hold_all=isinstance(self.view, TextView), notify=self._tell_of_failure)
+
+    def _tell_of_failure(self, notice: ModelNotice) -> None:
+        if notice.kind == "retry":
+            self.remark(self.mask.text(f"{notice.error}; trying again in {notice.wait_s:.0f} s"))
 
     def _clear(self, sandbox: Sandbox, state: RunState, *, alone: bool) -> None:
         if set(state.started) - set(state.finished):

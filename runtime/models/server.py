@@ -38,6 +38,7 @@ class Answer:
     body: bytes = b""
     stream: Iterator[bytes] | None = None
     broken: bool = False
+    words: str = ""
 
 
 class WireServer:
@@ -47,8 +48,9 @@ class WireServer:
              conversation holds
     port     0: a free one
 
-    `arrived` is released for each request; `on_connect` is told each client's port, and `on_write` each piece
-    of a stream before it is written.
+    `arrived` is released for each request; `on_connect` is told each client's port, `on_write` each piece of
+    a stream before it is written, and `on_answer` each request's path and status, with the reason of a
+    refusal; all on the threads of the server.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class WireServer:
         self.arrived = threading.Semaphore(0)
         self.on_connect: Callable[[int], None] = lambda port: None
         self.on_write: Callable[[bytes], None] = lambda piece: None
+        self.on_answer: Callable[[str, int, str], None] = lambda path, status, words: None
         self._follow = follow
         self._lock = threading.Lock()
         self._count = 0
@@ -102,7 +105,8 @@ class WireServer:
         """What goes back for a request."""
         wire = self._wires.get(path)
         if wire is None:
-            return Answer(404, {}, _error("not_found_error", f"no such path: {path}"))
+            words = f"no such path: {path}"
+            return Answer(404, {}, _error("not_found_error", words), words=words)
         try:
             body = read_body(raw)
             with self._lock:
@@ -112,14 +116,16 @@ class WireServer:
         except Refused as reason:
             with self._lock:
                 self.refused.append(str(reason))
-            return Answer(reason.status, {}, _error("invalid_request_error", str(reason)))
+            words = str(reason)
+            return Answer(reason.status, {}, _error("invalid_request_error", words), words=words)
         self.arrived.release()
         if reply.gate is not None and reply.stall_at is None:
             reply.gate.wait(_GATE_S)
         if reply.body is not None:
             return Answer(reply.status, reply.headers, reply.body)
         if reply.status != 200:
-            return Answer(reply.status, reply.headers, _error("api_error", reply.message, reply.code))
+            error = _error("api_error", reply.message, reply.code)
+            return Answer(reply.status, reply.headers, error, words=reply.message)
         with self._lock:
             if not body.get("stream"):
                 return Answer(200, reply.headers, wire.whole(reply, number, body).encode())
@@ -181,6 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
         path = self.path.partition("?")[0]
         answer = self.served.answer(path, {k.lower(): v for k, v in self.headers.items()}, raw)
+        self.served.on_answer(path, answer.status, answer.words)
         try:
             self._send(answer)
         except OSError:

@@ -139,7 +139,7 @@ def start(contender: Contender, access: dict[str, str], directory: Path | None =
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     mark = secrets.token_hex(8)
     log = ENVIRONMENTS / f"{contender.name}-{contender.place}.log"
-    with log.open("ab") as errors:
+    with log.open("wb") as errors:
         process = subprocess.Popen(
             [str(python), str(_WORKERS / "worker.py"), contender.name, contender.place, json.dumps(access)],
             stdin=subprocess.PIPE,

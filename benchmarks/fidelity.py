@@ -35,6 +35,7 @@ _BEYOND_S = 10.0
 """How long after its timeout a command may still take to come back, before that is `hung`."""
 _AT_ONCE = 3
 _OPENINGS = 3
+_NO_USE = (NoAnswer, Failed, PeerAbsent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Trial:
             self._fresh(kind)
             ask(prepare)
             verdict, reason = judge(replace(case, steps=steps), ask, features)
-        except (NoAnswer, Failed) as error:
+        except _NO_USE as error:
             verdict, reason = HUNG, f"before the case: {error}"
         if verdict in (HUNG, DEAD):
             self._stop(kill=True)
@@ -118,7 +119,7 @@ class Trial:
             try:
                 self._ready().ask("fresh", limit_s=_BEYOND_S * 3, kind=kind)
                 return
-            except (NoAnswer, Failed):
+            except _NO_USE:
                 self._stop(kill=True)
                 if attempt == _OPENINGS - 1:
                     raise

@@ -62,15 +62,15 @@ class Trial:
     def run(self) -> list[Verdict]:
         """The verdicts. Raises PeerAbsent, Failed or NoAnswer if the contender cannot start."""
         try:
-            return [verdict for kind in (SHELL, EXEC) for verdict in self._kind(kind)]
+            ways = self._ready().ways
+            return [
+                verdict for kind in (SHELL, EXEC) if kind in ways for verdict in self._kind(kind, ways[kind])
+            ]
         finally:
             self._stop(kill=False)
             shutil.rmtree(self._base, ignore_errors=True)
 
-    def _kind(self, kind: str) -> Iterable[Verdict]:
-        way = self._ready().ways.get(kind)
-        if way is None:
-            return
+    def _kind(self, kind: str, way: Mapping[str, Any]) -> Iterable[Verdict]:
         features = frozenset(way["features"])
         who = f"{self.contender.name} {way['label']}"
         for case in self._cases:
@@ -174,7 +174,7 @@ def _plain(reason: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Judge and print; 1 if coderig is not right somewhere."""
     options = parse(__doc__ or "", arguments, places=("local", "ssh", "docker"))
-    report = Report("fidelity", options)
+    report = Report("fidelity", options, how="")
     for place in options.places:
         with reached(place) as access:
             for table in _place(place, access, report):

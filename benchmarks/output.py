@@ -133,7 +133,7 @@ def _table(title: str, results: Sequence[_Result]) -> Table:
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if a floor or coderig failed."""
     options = parse(__doc__ or "", arguments, rounds=3, more="1 GB as well, through a shell")
-    report = Report("output", options)
+    report = Report("output", options, how=f"{options.rounds} rounds, ")
     for place in options.places:
         with reached(place) as access, opened(place, access, with_peers=options.peers) as found:
             for kind in (_EXEC, _SHELL):

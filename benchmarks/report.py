@@ -82,10 +82,15 @@ def parse(
 
 @dataclass
 class Report:
-    """The results of one benchmark, as they come. `name`: of its part of docs/benchmarks.md."""
+    """The results of one benchmark, as they come.
+
+    name  of its part of docs/benchmarks.md
+    how   how long each contender was measured, in words; None: as the options say
+    """
 
     name: str
     options: Options
+    how: str | None = None
     tables: list[Table] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
@@ -120,9 +125,11 @@ class Report:
 
     def _footer(self) -> str:
         today = datetime.now(UTC).strftime("%-d %B %Y")
-        options = f"{self.options.rounds} rounds of {self.options.seconds:g} s in all"
+        how = f"{self.options.rounds} rounds, {self.options.seconds:g} s of each in each table, "
+        how = how if self.how is None else self.how
         said = ", ".join(f"{name} {version}" for name, version in (versions() | self.versions).items())
-        head = f"{today}, {options}, {time.monotonic() - self.began:.0f} s; load {load()} at the end. {said}."
+        took = f"{time.monotonic() - self.began:.0f} s in all"
+        head = f"{today}, {how}{took}; load {load()} at the end. {said}."
         return "\n\n".join([head, *dict.fromkeys(self.absent)])
 
     def _record(self) -> Mapping[str, object]:

@@ -90,7 +90,7 @@ def _table(
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if a floor or coderig failed."""
     options = parse(__doc__ or "", arguments, places=("local",), rounds=3)
-    report = Report("scale", options)
+    report = Report("scale", options, how="")
     for place in options.places:
         with reached(place) as access:
             access = {**access, "sandboxes": str(_SANDBOXES)}

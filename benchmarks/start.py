@@ -42,7 +42,7 @@ def _started(found: Field, rounds: int) -> Table:
 def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if a floor or coderig failed."""
     options = parse(__doc__ or "", arguments, places=("docker", "ssh"), rounds=10)
-    report = Report("start", options)
+    report = Report("start", options, how=f"{options.rounds} rounds, ")
     for place in options.places:
         with reached(place) as access, opened(place, access, with_peers=options.peers) as found:
             report.add(_started(found, options.rounds))

@@ -8,6 +8,7 @@ n/a (it has not the feature that the case is about, such as a status or a timeou
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import sys
@@ -35,6 +36,7 @@ _BEYOND_S = 10.0
 """How long after its timeout a command may still take to come back, before that is `hung`."""
 _AT_ONCE = 3
 _OPENINGS = 3
+_REASON_LENGTH = 160
 _NO_USE = (NoAnswer, Failed, PeerAbsent)
 
 
@@ -167,8 +169,9 @@ def tables(place: str, kind: str, verdicts: Sequence[Verdict]) -> Table:
 
 
 def _plain(reason: str) -> str:
-    # Nothing in it is to be taken for Markdown or HTML.
-    return "`" + " ".join(reason.split()).replace("`", "'")[:300] + "`"
+    # Nothing in it is to be taken for Markdown or HTML; an object's address says nothing.
+    words = re.sub(r" at 0x[0-9a-f]+", "", " ".join(reason.split())).replace("`", "'")
+    return f"`{words[:_REASON_LENGTH]}{'…' if len(words) > _REASON_LENGTH else ''}`"
 
 
 def main(arguments: Sequence[str]) -> int:

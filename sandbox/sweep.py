@@ -33,17 +33,27 @@ trap '' HUP INT TERM PIPE
 exec 2>/dev/null
 send() { kill "-$1" "$2"; }
 look() {
+  # A name may hold blanks and brackets, and has 15 bytes at most: then it is cut off the slow way.
+  read -r x n state parent group session tty front flags f10 x x x x x x x x x x x start x \
+    <"/proc/$1/stat" || return 1
+  case $n:$state$parent$group$session$tty$front$flags$f10 in
+    *')':*')'*) apart "$1" || return 1;;
+    *')':*) n=${n#?}; n=${n%?};;
+    *) apart "$1" || return 1;;
+  esac
+  case $state in Z|X|x) return 1;; esac
+}
+apart() {
   IFS= read -r s <"/proc/$1/stat" || return 1
   n=${s#*\(}; n=${n%\)*}; n=${n%% *}
   set -- ${s##*\) }
   state=$1 parent=$2 group=$3 session=$4 front=$6 start=${20}
-  case $state in Z|X|x) return 1;; esac
 }
 carries() {
-  while IFS= read -r l; do
-    case $l in 'Max resident set '*) set -- $l; [ "$4" = "$mark" ]; return $?;; esac
-  done <"/proc/$1/limits"
-  return 1
+  {
+    read -r x; read -r x; read -r x; read -r x; read -r x; read -r x
+    read -r x x f l x
+  } <"/proc/$1/limits" && [ "$f $l" = "set $mark" ]
 }
 mentions() {
   while IFS= read -r l || [ -n "$l" ]; do
@@ -68,7 +78,9 @@ scan() {
   for d; do
     q=${d#/proc/}
     if [ "$q" = "$$" ] || ! look "$q"; then continue; fi
-    if [ "$session" = "$q" ]; then leaders="$leaders $q"; else others="$others $q"; fi
+    if [ -z "$frozen" ]; then :
+    elif [ "$session" = "$q" ]; then leaders="$leaders $q"
+    else others="$others $q"; fi
     case $known in *" $q:$start "*) member "$q" "$q:$start=$n" "$group"; continue;; esac
     case $mode in
       foreground)
@@ -132,7 +144,7 @@ strike() {
   fi
   for q in $found; do send "$1" "$q"; done
   if [ "$1" != KILL ]; then for q in $found; do send CONT "$q"; done; fi
-  if [ -n "$frozen" ]; then thaw; frozen=; fi
+  if [ -n "$frozen" ]; then thaw; fi
 }
 limited() {
   for g in /sys/fs/cgroup /sys/fs/cgroup/pids; do
@@ -145,10 +157,11 @@ crowded() { limited && [ $((now * 2)) -ge "$most" ]; }
 thaw() {
   for q in $others; do send CONT "$q"; done
   for q in $leaders; do send CONT "$q"; done
+  frozen=
 }
 count() {
   if crowded; then
-    send STOP -1; scan; thaw; for q in $found; do send CONT "$q"; done
+    frozen=1; send STOP -1; scan; thaw
   else said=; fi
   if limited; then born=$most; else born=0; fi
 }

@@ -86,6 +86,7 @@ class Sweeper:
         self._used_s = 0.0
         self._looked_s = 0.0
         self._paused_until_s = 0.0
+        self._given_s = -GRACE_S
         self._keeper: threading.Thread | None = None
         self._wake = threading.Event()
         self._closed = False
@@ -145,9 +146,15 @@ class Sweeper:
     def has_run_away(self, pid: int, mark: str) -> bool:
         """Whether what an ended command left uses up the processes that the place may have.
 
-        That is where half of them are taken, and half of these by what it left."""
+        That is where half of them are taken, and half of these by what it left. A place that does not
+        answer, or has no program for this now, is not asked: the command itself is over."""
         for _ in range(_LOOKS):
-            limit, left = self._crowd(pid, mark)
+            if self._link is None:
+                return False
+            try:
+                limit, left = self._crowd(pid, mark)
+            except BackendError:
+                return False
             if not limit or left < _FEW:
                 return False
             if 4 * left >= limit:
@@ -180,11 +187,15 @@ class Sweeper:
         if not self._lock.acquire(timeout=GRACE_S):
             return False
         try:
-            self._paused_until_s = time.monotonic() + _PAUSE_S
+            now_s = time.monotonic()
+            self._paused_until_s = now_s + _PAUSE_S
             link, self._link = self._link, None
+            if link is not None and link.end():
+                self._given_s = now_s
+            # Two that need room at once, of which the other asked first.
+            return now_s - self._given_s < GRACE_S
         finally:
             self._lock.release()
-        return link is not None and link.end()
 
     def close(self) -> None:
         """Let the program go. Idempotent; `end` raises Closed after it.

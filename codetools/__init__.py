@@ -10,6 +10,7 @@ from codetools.files import list_files, read_file, write_file
 from codetools.policy import Policy
 from codetools.read_output import read_output
 from codetools.rules import PathRule, PolicyError, Rule
+from codetools.shell_tools import shell_tools
 from runtime.tools import AnyTool
 from sandbox import Sandbox, SpillStore
 
@@ -25,8 +26,9 @@ def code_tools(
 ) -> list[AnyTool]:
     """The tools over one sandbox: exec_command, read_file, write_file, list_files, apply_patch.
 
-    policy          asked about each command and each path; None: it says nothing
-    shells          offer named shells (`session_id`); they live as long as the sandbox
+    policy          asked about each command, each path and what is typed; None: it says nothing
+    shells          offer named shells (`session_id`), which live as long as the sandbox, and write_stdin,
+                    poll and interrupt for the commands that are left running in them
     ask_by_default  a person decides about every command and every write that the policy does not allow;
                     a policy with a default of its own keeps it
     spill           keeps the outputs that are too long to be shown, and read_output reads them; the
@@ -38,6 +40,7 @@ def code_tools(
     lock = threading.Lock()
     return [
         exec_command(sandbox, rules, shells, spill),
+        *(shell_tools(sandbox, rules) if shells else []),
         *([read_output(spill)] if spill is not None else []),
         read_file(sandbox, rules),
         write_file(sandbox, rules, lock),

@@ -18,9 +18,10 @@ from runtime.tools import BadArguments
 
 
 @pytest.mark.spec("FT-01")
-def test_the_file_tools_are_there_and_two_only_read(bench: Bench) -> None:
-    assert set(bench.tools) == {"exec_command", "read_file", "write_file", "list_files", "apply_patch"}
-    assert {name for name, tool in bench.tools.items() if tool.read_only} == {"read_file", "list_files"}
+def test_the_tools_are_there_and_some_only_read(bench: Bench) -> None:
+    shells = {"write_stdin", "poll", "interrupt"}
+    assert set(bench.tools) == {"exec_command", "read_file", "write_file", "list_files", "apply_patch"} | shells
+    assert {name for name, tool in bench.tools.items() if tool.read_only} == {"read_file", "list_files", "poll"}
 
 
 @pytest.mark.spec("FT-01")

@@ -148,22 +148,36 @@ strike() {
 }
 limited() {
   for g in /sys/fs/cgroup /sys/fs/cgroup/pids; do
-    if read -r most <"$g/pids.max" && read -r now <"$g/pids.current"; then break; fi
-    most=max
+    if read -r most <"$g/pids.max" && read -r now <"$g/pids.current"; then
+      [ "$most" != max ]; return $?
+    fi
   done
-  [ "$most" != max ]
+  return 1
 }
 crowded() { limited && [ $((now * 2)) -ge "$most" ]; }
+machine() {
+  # No container's limit: then the user's own, and all that runs as the upper bound of what is taken.
+  {
+    read -r x; read -r x; read -r x; read -r x; read -r x; read -r x; read -r x
+    read -r x x most x
+  } <"/proc/$$/limits" && read -r x x x now x </proc/loadavg || return 1
+  now=${now#*/}
+  case $most$now in *[!0-9]*) return 1;; esac
+}
 thaw() {
   for q in $others; do send CONT "$q"; done
   for q in $leaders; do send CONT "$q"; done
   frozen=
 }
 count() {
+  said=
   if crowded; then
     frozen=1; send STOP -1; scan; thaw
-  else said=; fi
-  if limited; then born=$most; else born=0; fi
+  elif ! limited; then
+    most=0
+    if machine && [ $((now * 4)) -ge "$most" ]; then scan; else most=0; fi
+  fi
+  limited; born=$most
 }
 answer() {
   begin || { printf '%s %s gone .\n' "$token" "$id"; return 0; }
@@ -231,7 +245,8 @@ class Ask:
     born        when the root began, in the place's clock ticks; 0: not known, ask the root itself;
                 1: the root is gone, its tree may not be
     signal      a signal's name; "0": only look; "crowd": only look, and only if half of the processes that
-                the place may have are taken; the answer has their limit as `born`, 0 where there is none
+                the container may have are taken, or the user's limit elsewhere may be near; the answer has
+                that limit as `born`, 0 where it is not known or far
     known       members that earlier passes saw, as "PID:BORN"
     """
 

@@ -149,7 +149,7 @@ class Sweeper:
         That is where half of them are taken, and half of these by what it left. A place that does not
         answer, or has no program for this now, is not asked: the command itself is over."""
         for _ in range(_LOOKS):
-            if self._link is None:
+            if self._link is None and time.monotonic() < self._paused_until_s:
                 return False
             try:
                 limit, left = self._crowd(pid, mark)

@@ -244,6 +244,39 @@ def test_a_fork_bomb_is_ended_at_its_timeout_and_the_place_is_usable(container: 
     assert shell.run("echo $kept").output == "yes\n"
 
 
+FULL = """
+import os, resource, sys, concurrent.futures
+from sandbox import LocalSandbox
+import sandbox.backends.local
+mine = 0
+if os.geteuid() == 0:
+    os.setgid(int(sys.argv[1]))
+    os.setuid(int(sys.argv[1]))
+else:
+    mine = sum(os.stat(e.path).st_uid == os.geteuid() for e in os.scandir("/proc") if e.name.isdigit())
+resource.setrlimit(resource.RLIMIT_NPROC, (mine + 150, mine + 150))
+with LocalSandbox("/tmp") as box:
+    box.exec("true")
+    result = box.exec(sys.argv[2], timeout_s=2)
+    print(result.timed_out, result.survivors, box.exec("sh -c 'echo usable' | cat").stdout.strip())
+"""
+
+
+@pytest.mark.spec("KT-07")
+@pytest.mark.parametrize("bomb", ["a function", "a function that waits", "sessions"])
+def test_a_fork_bomb_under_a_users_limit_is_ended_too(bomb: str) -> None:
+    user = 60_000 + secrets.randbelow(5_000)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(user), BOMBS[bomb]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd="/",
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True () usable\n", "")
+
+
 @pytest.mark.docker
 @pytest.mark.spec("KT-08")
 @pytest.mark.parametrize("name", ["KILL", "STOP"])

@@ -35,9 +35,8 @@ class Seen:
     state: State | None = None
 
     def unordered(self) -> Seen:
-        """The same with its lines in order: what runs side by side may speak in any."""
-        stdout, stderr = (b"\n".join(sorted(each.split(b"\n"))) for each in (self.stdout, self.stderr))
-        return replace(self, stdout=stdout, stderr=stderr)
+        """The same with its bytes in order: what runs side by side may speak in any, even within a line."""
+        return replace(self, stdout=bytes(sorted(self.stdout)), stderr=bytes(sorted(self.stderr)))
 
     def differs(self, contender: Contender, other: Seen, dialect: str) -> list[Difference]:
         """What `other` does not share with this one, the reference."""

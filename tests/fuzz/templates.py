@@ -416,7 +416,6 @@ trap 'cat nosuch' EXIT; exit 0
 trap 'echo hup' HUP; (kill -HUP $$); echo after
 trap 'v1=trapped' USR2; kill -USR2 $$; echo $v1
 (trap 'echo sub' EXIT; exit 2); echo $?
-trap
 [option]
 set -e; «cmd»; echo alive
 set -e¶«compound»
@@ -671,7 +670,6 @@ declare -i v5=3+4; echo $v5
 type -t f echo nosuch
 builtin echo b
 compgen -b | head -2
-caller; echo $?
 enable -n nosuch
 help nosuch >/dev/null 2>&1; echo $?
 shopt nullglob
@@ -756,7 +754,7 @@ echo err 2>&1 >/dev/null |& cat
 cat <<< "a"'b'$'\n'c
 cat <<<$v1 <<<last
 trap 'echo x' EXIT; (echo sub); bash -c 'exit 2'; echo $?
-bash -c 'echo "$0|$1|$BASH_SUBSHELL"' name arg
+bash -c 'echo "$0 $1 $BASH_SUBSHELL"' name arg
 bash -c 'nosuchcommand'; echo $?
 bash -c 'if'; echo $?
 (echo $BASH_SUBSHELL; (echo $BASH_SUBSHELL))
@@ -809,7 +807,7 @@ trap 'echo bye; trap - ERR' ERR; false; false
 set -e; trap 'echo err' ERR; trap 'echo exit' EXIT; false; echo not
 trap 'echo "x $?"' EXIT ERR; (exit 6)
 trap 'echo dbg >&2' DEBUG; true | true; trap - DEBUG
-trap -p; trap 'echo a' EXIT; trap -p
+trap 'echo a' EXIT; trap -p EXIT
 trap 'echo int; exit 7' INT; kill -INT $$; sleep 1
 [bashoption]
 set -o pipefail; false | true; echo $?

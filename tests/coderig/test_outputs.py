@@ -6,7 +6,7 @@ import re
 
 import pytest
 from coderig_kit import Cli, call, command
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coderig.masking import Mask
@@ -59,6 +59,7 @@ def test_a_secret_is_not_kept_in_an_output(cli: Cli) -> None:
 
 
 @pytest.mark.spec("CLI-22")
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(["abababab", "abab", "-long", "ababababab-long", "x", "\u00ef", 'with"quote']),

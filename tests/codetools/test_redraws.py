@@ -117,6 +117,7 @@ def test_the_ways_of_programs_that_redraw(raw: str, shown: str) -> None:
 
 
 @pytest.mark.spec("OE-31")
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab c\t", max_size=10), max_size=60), st.integers(0, 3), st.booleans())
 def test_lines_that_nothing_goes_back_to_stay_as_they_are(lines: list[str], end: int, redraws: bool) -> None:
     text = "\n".join(lines) + "\n" * end
@@ -139,6 +140,7 @@ def test_what_has_scrolled_off_stays() -> None:
 
 
 @pytest.mark.spec("OE-31")
+@settings(deadline=None)
 @given(st.text(alphabet="ab\r\n\b\t\x1b[]0;19?hlmJKHAr\x07\x9c", max_size=60))
 def test_nothing_that_moves_a_cursor_is_left(text: str) -> None:
     shown = settled(text)

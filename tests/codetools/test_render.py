@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codetools.render import (
@@ -75,6 +75,7 @@ def test_control_sequences_go_and_other_controls_are_marked(raw: str, shown: str
 
 
 @pytest.mark.spec("XT-02")
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=200))
 def test_clean_text_holds_nothing_that_a_wire_refuses(text: str) -> None:
     for cleaned in (clean, printed):
@@ -85,6 +86,7 @@ def test_clean_text_holds_nothing_that_a_wire_refuses(text: str) -> None:
 
 
 @pytest.mark.spec("OE-33")
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=200))
 def test_text_that_is_no_output_loses_nothing_of_what_it_holds(text: str) -> None:
     shown = clean(text)
@@ -115,6 +117,7 @@ def test_cleaning_takes_linear_time(piece: str) -> None:
 
 
 @pytest.mark.spec("EX-13")
+@settings(deadline=None)
 @given(st.text(alphabet="a漢é\n🙂", max_size=300), st.integers(min_value=1, max_value=200))
 def test_a_cut_keeps_head_and_tail_and_counts_what_is_missing(text: str, limit: int) -> None:
     piece = cut(text, limit)
@@ -149,6 +152,7 @@ def test_a_long_stream_keeps_60_percent_of_head_and_40_of_tail() -> None:
 
 
 @pytest.mark.spec("EX-13")
+@settings(deadline=None)
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 10**9))
 def test_what_the_capture_dropped_is_in_the_count(back: int, front: int, dropped: int) -> None:
     data = "漢" * 10_000

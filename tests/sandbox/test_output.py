@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import Place
 
@@ -19,6 +19,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.spec("OE-01")
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=400), max_size=40), st.integers(min_value=1, max_value=500))
 def test_head_tail_and_count_are_exact_however_the_stream_is_cut(pieces: list[bytes], limit: int) -> None:
     keeper = Keeper(limit)
@@ -101,6 +102,7 @@ def test_a_large_limit_costs_nothing_until_it_is_used() -> None:
 
 
 @pytest.mark.spec("OE-04")
+@settings(deadline=None)
 @given(st.text(alphabet="a漢é🙂\n", max_size=200), st.integers(min_value=1, max_value=60))
 def test_text_with_a_gap_holds_no_half_character_and_counts_it_as_dropped(text: str, limit: int) -> None:
     keeper = Keeper(limit)
@@ -123,6 +125,7 @@ def test_bytes_that_are_no_text_are_shown_as_such_also_at_a_gap() -> None:
 
 
 @pytest.mark.spec("OE-05")
+@settings(deadline=None)
 @given(st.text(alphabet="a漢é🙂", max_size=30), st.lists(st.integers(0, 90), max_size=6), st.integers(1, 40))
 def test_parts_that_are_cut_anywhere_are_whole_characters(text: str, cuts: list[int], limit: int) -> None:
     data, half, parts = text.encode(), b"", []

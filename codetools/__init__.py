@@ -40,7 +40,7 @@ def code_tools(
     lock = threading.Lock()
     return [
         exec_command(sandbox, rules, shells, spill),
-        *(shell_tools(sandbox, rules) if shells else []),
+        *(shell_tools(sandbox, rules, spill) if shells else []),
         *([read_output(spill)] if spill is not None else []),
         read_file(sandbox, rules),
         write_file(sandbox, rules, lock),

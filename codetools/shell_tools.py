@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from codetools.arguments import Arguments, object_schema
 from codetools.failures import backend_failures, directory_of
 from codetools.policy import Policy
+from codetools.read_output import Outputs
 from codetools.render import bounded, clean, exit_words, shell_text
 from runtime.schema import JSON
 from runtime.tools import BadArguments, Tool, ToolContext, ToolFailed, ToolResult, Verdict
-from sandbox import RequestError, Sandbox, Shell, ShellResult
+from sandbox import RequestError, Sandbox, Shell, ShellResult, SpillStore
 
 MAX_WAIT_S = 600.0
 WRITE_WAIT_S = 1.0
@@ -43,9 +44,12 @@ class SessionArguments:
     note: str = ""
 
 
-def shell_tools(sandbox: Sandbox, policy: Policy) -> list[Tool[SessionArguments]]:
-    """The three tools. `policy` is asked about what is typed."""
-    return [_write_stdin(sandbox, policy), _poll(sandbox), _interrupt(sandbox)]
+def shell_tools(
+    sandbox: Sandbox, policy: Policy, spill: SpillStore | None = None
+) -> list[Tool[SessionArguments]]:
+    """The three tools. `policy` is asked about what is typed; `spill` keeps what is too long to be shown."""
+    look = _Look(spill)
+    return [_write_stdin(sandbox, policy, look), _poll(sandbox, look), _interrupt(sandbox, look)]
 
 
 def check_typing(policy: Policy, text: str, directory: str = "") -> Verdict:
@@ -64,7 +68,7 @@ def check_typing(policy: Policy, text: str, directory: str = "") -> Verdict:
     return named if named.rule else Verdict("ask", _UNSURE)
 
 
-def _write_stdin(sandbox: Sandbox, policy: Policy) -> Tool[SessionArguments]:
+def _write_stdin(sandbox: Sandbox, policy: Policy, look: _Look) -> Tool[SessionArguments]:
     def check(arguments: SessionArguments) -> Verdict:
         return check_typing(policy, arguments.text, directory_of(sandbox) if policy.paths else "")
 
@@ -77,7 +81,7 @@ def _write_stdin(sandbox: Sandbox, policy: Policy) -> Tool[SessionArguments]:
             shell = _running(sandbox, arguments.session_id)
             notes = [arguments.note] if arguments.note else []
             notes += _type(shell, arguments.text.encode())
-            return _look(shell, context, arguments, notes, f"type into {arguments.session_id}")
+            return look(shell, context, arguments, notes, f"type into {arguments.session_id}")
 
     properties = _properties(WRITE_WAIT_S)
     properties["text"] = {"type": "string", "description": "What to type, with its line ends."}
@@ -93,12 +97,12 @@ def _write_stdin(sandbox: Sandbox, policy: Policy) -> Tool[SessionArguments]:
     )
 
 
-def _poll(sandbox: Sandbox) -> Tool[SessionArguments]:
+def _poll(sandbox: Sandbox, look: _Look) -> Tool[SessionArguments]:
     def run(context: ToolContext, arguments: SessionArguments) -> ToolResult:
         with backend_failures():
             shell = _running(sandbox, arguments.session_id)
             notes = [arguments.note] if arguments.note else []
-            return _look(shell, context, arguments, notes, f"poll {arguments.session_id}")
+            return look(shell, context, arguments, notes, f"poll {arguments.session_id}")
 
     properties = _properties(POLL_WAIT_S)
     properties["screen"] = {"type": "boolean", "description": "Show the terminal's screen as well."}
@@ -112,13 +116,13 @@ def _poll(sandbox: Sandbox) -> Tool[SessionArguments]:
     )
 
 
-def _interrupt(sandbox: Sandbox) -> Tool[SessionArguments]:
+def _interrupt(sandbox: Sandbox, look: _Look) -> Tool[SessionArguments]:
     def run(context: ToolContext, arguments: SessionArguments) -> ToolResult:
         with backend_failures():
             shell = _running(sandbox, arguments.session_id)
             shell.interrupt()
             notes = [arguments.note] if arguments.note else []
-            return _look(shell, context, arguments, notes, f"interrupt {arguments.session_id}")
+            return look(shell, context, arguments, notes, f"interrupt {arguments.session_id}")
 
     return Tool(
         name="interrupt",
@@ -197,25 +201,30 @@ def _type(shell: Shell, data: bytes) -> list[str]:
     return [] if taken == len(data) else [f"only {taken} of {len(data)} bytes were taken: {why}"]
 
 
-def _look(
-    shell: Shell, context: ToolContext, arguments: SessionArguments, notes: list[str], title: str
-) -> ToolResult:
-    result = shell.poll(arguments.wait_s, context.cancelled)
-    text = shell_text(result, shell.name, arguments.wait_s, notes)
-    if arguments.screen:
-        # A shell that ended took its screen along.
-        shown = bounded(clean(shell.screen()))
-        text += f"\nscreen:\n{shown}" if shown else "\n(the screen is empty)"
-    return ToolResult(text=text, details=_details(shell, result), title=title, summary=_summary(result))
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Polls, and words what came."""
 
+    spill: SpillStore | None
 
-def _details(shell: Shell, result: ShellResult) -> dict[str, JSON]:
-    return {
-        "session_id": shell.name,
-        "exit_code": result.exit_code,
-        "running": result.running,
-        "duration_s": round(result.duration_s, 3),
-    }
+    def __call__(
+        self, shell: Shell, context: ToolContext, arguments: SessionArguments, notes: list[str], title: str
+    ) -> ToolResult:
+        outputs = Outputs(self.spill)
+        result = shell.poll(arguments.wait_s, context.cancelled)
+        text = shell_text(result, shell.name, arguments.wait_s, notes, outputs)
+        if arguments.screen:
+            # A shell that ended took its screen along.
+            shown = bounded(clean(shell.screen()))
+            text += f"\nscreen:\n{shown}" if shown else "\n(the screen is empty)"
+        details: dict[str, JSON] = {
+            "session_id": shell.name,
+            "exit_code": result.exit_code,
+            "running": result.running,
+            "duration_s": round(result.duration_s, 3),
+            "outputs": list(outputs.handles),
+        }
+        return ToolResult(text=text, details=details, title=title, summary=_summary(result))
 
 
 def _summary(result: ShellResult) -> str:

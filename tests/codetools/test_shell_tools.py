@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from codetools_bench import Bench, MakeBench
@@ -24,7 +25,7 @@ from runtime import (
     run_sync,
 )
 from runtime.tools import BadArguments, ToolFailed
-from sandbox import LocalSandbox
+from sandbox import LocalSandbox, SpillStore
 
 LIMIT_S = 20.0
 
@@ -198,6 +199,24 @@ def test_output_is_cleaned_bounded_and_told_once(bench: Bench) -> None:
     assert len(flood.encode()) < 10_000
     last = bench.call("write_stdin", session_id="s", text="\n", wait_seconds=LIMIT_S)
     assert last.startswith("exit code: 0\n") and last.endswith("output:\nlast")
+
+
+@pytest.mark.spec("IWT-04")
+def test_what_a_poll_shows_in_part_is_kept_whole(box: LocalSandbox, tmp_path: Path) -> None:
+    with SpillStore(tmp_path / "outputs") as store:
+        bench = Bench(box, {tool.name: tool for tool in code_tools(box, spill=store)})
+        command = "read -r x; seq 1 300000; read -r x; seq 1 5000; exit 3"
+        bench.call("exec_command", cmd=command, session_id="s", yield_seconds=0.1)
+        for last, size in (("300000", 1_988_895), ("5000", 23_893)):
+            result = bench.result("write_stdin", session_id="s", text="\n", wait_seconds=4)
+            assert last in result.text and len(result.text.encode()) < 10_000
+            assert result.details is not None
+            outputs = result.details["outputs"]
+            assert isinstance(outputs, list) and len(outputs) == 1
+            handle = str(outputs[0])
+            assert handle in result.text
+            assert store.size_bytes(handle) == size
+        assert result.text.startswith("exit code: 3\n")
 
 
 @pytest.mark.spec("IWT-04")

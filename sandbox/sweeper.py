@@ -65,6 +65,12 @@ class _Tree:
         known = frozenset(sorted(self.known)[-_KNOWN_MAX:])
         return sweep.Ask(self.root, self.foreground, self.mark, self.born, signal, known)
 
+    def goes_on(self, done: Callable[[], bool], empty: int) -> bool:
+        """Whether to look again, though nobody was found the last times.
+
+        The root may be about to end; a shell may be about to begin the next command of a list."""
+        return not done() and (not self.foreground or empty < _LOOKS)
+
     def note(self, seen: sweep.Seen) -> dict[str, Survivor]:
         self.born = seen.born
         self.known.update(seen.members)
@@ -140,7 +146,7 @@ class Sweeper:
         left = self._pass(tree, first)
         if left is None:
             return Ending(gone=True)
-        left = self._grace(tree, left)
+        left = self._grace(tree, left, done)
         return Ending(self._kill(tree, left, done))
 
     def has_run_away(self, pid: int, mark: str) -> bool:
@@ -213,30 +219,33 @@ class Sweeper:
 
     # ---- the passes ----------------------------------------------------------------------------
 
-    def _grace(self, tree: _Tree, left: dict[str, Survivor]) -> dict[str, Survivor]:
+    def _grace(
+        self, tree: _Tree, left: dict[str, Survivor], done: Callable[[], bool]
+    ) -> dict[str, Survivor]:
         until = Deadline.after(GRACE_S)
-        wait_s = _PASS_S
-        while left and not until.passed:
+        wait_s, empty = _PASS_S, 0
+        while not until.passed and (left or tree.goes_on(done, empty)):
             tree.pump(min(wait_s, until.remaining_s()))
             wait_s = min(wait_s * 2, _PASS_MAX_S)
             left = self._pass(tree, "0") or {}
+            empty = 0 if left else empty + 1
         return left
 
-    def _kill(self, tree: _Tree, left: dict[str, Survivor], done: Callable[[], bool]) -> tuple[Survivor, ...]:
+    def _kill(
+        self, tree: _Tree, left: dict[str, Survivor], done: Callable[[], bool]
+    ) -> tuple[Survivor, ...]:
         """KILL, again for whoever is found later, until nobody is left or those who are do not die."""
         struck: set[str] = set()
-        bound, settle, wait_s = Deadline.after(_HARD_S), Deadline.after(GRACE_S), _PASS_S
-        while left or not (tree.foreground or done()):
-            if settle.passed or bound.passed:
-                break
-            fresh = left.keys() - struck
-            if fresh:
+        bound, settle, wait_s, empty = Deadline.after(_HARD_S), Deadline.after(GRACE_S), _PASS_S, 0
+        while (left or tree.goes_on(done, empty)) and not settle.passed and not bound.passed:
+            if left.keys() - struck:
                 left = self._pass(tree, "KILL") or {}
-                struck |= left.keys()
+                struck |= left.keys() | tree.known
                 settle, wait_s = Deadline.after(GRACE_S), _PASS_S
             tree.pump(wait_s)
             wait_s = min(wait_s * 2, _PASS_MAX_S)
             left = self._pass(tree, "0") or {}
+            empty = 0 if left else empty + 1
         return tuple(left.values())
 
     def _pass(self, tree: _Tree, signal: str) -> dict[str, Survivor] | None:

@@ -96,7 +96,8 @@ EXCLUDED: tuple[Exclusion, ...] = (
         _NAMED,
         _EVERY,
         r"\$-|\$\{-|SHELLOPTS|BASHOPTS|(?:^|[;&|({\n])\s*(?:[fb]g|jobs|disown)\b|(?:^|[;&({\n])\s*%"
-        r"|set [-+]\w*[mn]|(?:kill|wait) %|set [-+]\w*o(?!\s+[a-z])|noexec|lastpipe|monitor|ignoreeof|posix|suspend",
+        r"|set [-+]\w*[mn]|(?:kill|wait) %|set [-+]\w*o(?!\s+[a-z])"
+        r"|noexec|lastpipe|monitor|ignoreeof|posix|suspend",
         "FZ-07: a named shell is interactive",
     ),
     _rule(

@@ -278,6 +278,8 @@ class Sweeper:
         while self._untold and self._lock.acquire(blocking=False):
             try:
                 self._tell()
+            except BackendError:
+                self._drop()  # the link to the place broke; the next program is told all that is watched
             finally:
                 self._lock.release()
 

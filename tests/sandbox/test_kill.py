@@ -22,7 +22,7 @@ from services.docker_service import DockerService
 from services.ssh_service import start_sshd
 from ssh_kit import options_of
 
-from sandbox import Cancelled, Closed, DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
+from sandbox import Cancelled, Closed, ConnectionLost, DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
 from sandbox.backends.docker import DockerOptions
 from sandbox.backends.local import LocalBackend
 from sandbox.sweep import mark_line, new_mark
@@ -455,6 +455,38 @@ def test_a_child_that_writes_for_ever_does_not_hold_the_call(place: Place) -> No
     place.box.exec(f"kill {result.stderr.strip()} 2>/dev/null; :")
 
 
+# ---- named shells ----------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("KT-19")
+def test_a_shell_keeps_its_jobs_and_loses_what_runs_in_front(place: Place) -> None:
+    job, front = number(), number()
+    shell = place.box.shell(f"kill-{job}")
+    shell.run(f"kept=yes; sleep {job} </dev/null >/dev/null 2>&1 &")
+    stubborn = "sh -c \"trap '' INT TERM; sleep {0} & sleep {0}; sleep {0}\" | cat"
+    result = shell.run("echo in; " + stubborn.format(front), timeout_s=0.5)
+    assert (result.timed_out, result.ended, result.survivors) == (True, False, ())
+    assert result.output.startswith("in\n")
+    assert place.processes(f"sleep {front}") == []
+    assert shell.run("echo $kept").output == "yes\n"
+    assert len(place.processes(f"sleep {job}")) == 1
+    shell.close()
+    assert place.processes(f"sleep {job}") == []
+
+
+@pytest.mark.spec("KT-19")
+def test_a_shell_that_ignores_interrupts_comes_back_through_its_whole_list(place: Place) -> None:
+    n = number()
+    shell = place.box.shell(f"list-{n}")
+    command = f"kept=yes; trap '' INT; sleep {n}; sleep {n}; sleep {n}; echo end"
+    result = shell.run(command, timeout_s=0.5)
+    assert (result.timed_out, result.ended, result.exit_code) == (True, False, 0)
+    assert result.output.endswith("end\n")  # some shells say "Terminated" before it
+    assert place.processes(f"sleep {n}") == []
+    assert shell.run("trap - INT; echo $kept").output == "yes\n"
+    shell.close()
+
+
 # ---- the sandbox -----------------------------------------------------------------------------------
 
 
@@ -569,6 +601,25 @@ def test_the_death_of_the_owner_ends_what_runs_and_spares_what_was_left(
             for pid in local_processes(f"sleep {left}"):
                 os.kill(pid, signal.SIGKILL)
         box.close()
+
+
+@pytest.mark.ssh
+@pytest.mark.spec("KT-16")
+def test_a_lost_connection_ends_what_runs_over_there() -> None:
+    n = number()
+    with (
+        start_sshd() as server,
+        ThreadPoolExecutor(1) as pool,
+        SSHSandbox(options_of(server), "/") as box,
+    ):
+        command = f"setsid env -i sleep {n} & trap '' TERM; sleep {n}"
+        call = pool.submit(box.exec, command, timeout_s=600)
+        assert wait_for(lambda: len(local_processes(f"sleep {n}")) == 2)
+        time.sleep(1)
+        for pid in server.connection_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert isinstance(call.exception(LIMIT_S), ConnectionLost)
+        assert wait_for(lambda: local_processes(f"sleep {n}") == {})
 
 
 # ---- the program that does it ----------------------------------------------------------------------

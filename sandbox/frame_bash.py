@@ -17,6 +17,8 @@ from sandbox.shell import encode, quote
 # them before bash 5.3 without giving up a command, so they do not last.
 _ACTING = "PROMPT_COMMAND TMOUT PS0 PS1 PS2"
 _QUIET = "$-:$BASHOPTS"
+# A line editor would read the terminal in its own way.
+_EDITORS = ":$SHELLOPTS: != *:@(emacs|vi):*"
 
 
 class BashFrame:
@@ -28,38 +30,26 @@ class BashFrame:
         self._name = name
         self._token = token
         self.hint = hint_of(token, pid)
-        n = name
-        # An interrupt may catch bash before it has undone the redirection of its own input; it would then
-        # read the end of /dev/null as the end of its commands. Unset by the end mark, so this runs after
-        # an interrupt only, or where the end mark failed. An assignment and a prompt work in any case.
-        heal = (
-            f"{{ PS1=${n}_p {n}_f={_QUIET}; \\builtin set +xvt; \\builtin shopt -u expand_aliases; "
-            "\\builtin exec <>/dev/tty; "
-            f"\\builtin printf '\\033]8671;P;{token};%s\\007' $$ >&0 && \\builtin unset -v PS1; "
-            "} >/dev/null 2>&1"
-        )
-        self._heal = f"PROMPT_COMMAND=${n}_h; "
-        self._eval = f'\\builtin eval -- "${n}_c" <'
-        self._end = f'{{ {n} "$?" '
-        self._hush = "; } 2>/dev/null"
+        self._heal = f"PROMPT_COMMAND=${name}_h; "
+        self._eval = f'\\builtin eval -- "${name}_c" <'
+        self._end = f'{{ {name} "$?" '
         # The pieces of a command's program that never change need not be typed.
         self._pieces = {
             "p": f"\\e]8671;P;{token};$$\\a",
-            "h": heal,
+            "h": f"{{ {name}_h; }} >/dev/null 2>&1",
             "1": f"{self._heal}\\builtin printf '\\033]8671;S;",
             "2": f"\\007' >&0; {self._eval}/dev/null; {self._end}",
             "3": f"{self._heal}{self._eval}/dev/null; {self._end}",
-            "4": self._hush,
+            "4": f"; }} 2>/dev/null || PS1=${name}_p",
         }
 
     def setup(self, cwd: str | None) -> bytes:
         """See Frame.setup."""
         n = self._name
         words = " ".join(f"{n}_{key}={quote(text)}" for key, text in self._pieces.items())
-        back = '\\builtin return "$1"'
-        small = f'{n}_s() {{ {back}; }}; {n}_d() {{ \\builtin eval "${n}_t"; {n}_t=; {back}; }}'
-        functions = "; ".join((self._quick(), self._careful(), self._sane(), small))
-        names = " ".join(f"{n}{suffix}" for suffix in ("", "_w", "_z", "_s", "_d"))
+        functions = "; ".join((self._quick(), self._careful(), self._sane()))
+        helpers = "; ".join((*self._states(), self._input(), self._healing()))
+        names = " ".join(n + suffix for suffix in ("", "_w", "_z", "_s", "_d", "_i", "_h"))
         # Aliases are a matter for the caller's own commands, as in a script: off until asked for.
         # An interactive shell ignores SIGTERM; a named shell ends by it as a script would. The prompts came
         # in through the environment: unset, they are no longer exported.
@@ -69,7 +59,7 @@ class BashFrame:
         )
         # As in a script, there was no directory before; bash has the name exported all the same.
         enter = b" cd -- %b; unset -v OLDPWD; export OLDPWD\n" % one_word(cwd) if cwd else b""
-        return encode(f" {functions}\n readonly {words}; {options}\n") + enter
+        return encode(f" {functions}\n {helpers}\n readonly {words}; {options}\n") + enter
 
     def _quick(self) -> str:
         """The end mark of a command that changed nothing that matters here; else `_careful` is called.
@@ -81,11 +71,11 @@ class BashFrame:
         n = self._name
         return (
             f"{n}() {{ if \\builtin unset -v {_ACTING} {n}_c && "
-            f"[[ -z ${{{n}_c+x}} && -t 0 && ${{PWD-}} -ef . && {_QUIET} != *[xvt]*:* && "
-            "$BASHOPTS != *expand_aliases* ]]; then "
-            f"\\builtin printf '\\033]8671;E;%s;%s;%s;1;%s;%s;%s\\007' "
+            f"[[ -z ${{{n}_c+x}} && -t 0 && ${{PWD-}} -ef . && $- != *[xvt]* && "
+            f"$BASHOPTS != *expand_aliases* && {_EDITORS} ]]; "
+            "then \\builtin printf '\\033]8671;E;%s;%s;%s;1;%s;%s;%s\\007' "
             f'"$2" "$1" "$-" "$2" "$PWD" "$2" >&0 || PS1=${n}_p {n}_v=$1; else {n}_w "$1" "$2"; fi; '
-            "[[ -z ${!-} ]] || \\builtin jobs >&2; }"
+            "[[ -z ${!-} ]] || \\builtin jobs >&2 || [[ 1 ]]; }"
         )
 
     def _careful(self) -> str:
@@ -96,8 +86,8 @@ class BashFrame:
         return (
             f'{n}_w() {{ \\builtin set -- "$1" "$2" "${{{n}_f-{_QUIET}}}" "" "${{PWD-}}" 1; '
             f'\\builtin unset -v {_ACTING} {n}_f {n}_v {n}_c || \\builtin set -- "${{@:1:3}}" R "${{@:5}}"; '
-            "[[ -t 0 ]] || \\builtin exec <>/dev/tty; "
-            "\\builtin set +xvt; \\builtin shopt -u expand_aliases; "
+            f"{n}_i; \\builtin set +xvt; \\builtin shopt -u expand_aliases; "
+            f"[[ {_EDITORS} ]] || \\builtin set +o emacs +o vi; "
             "if [[ ! $5 -ef . ]]; then if [[ -d $(\\builtin pwd -P) ]]; "
             'then \\builtin set -- "${@:1:4}" "$(\\builtin pwd -P; \\builtin printf x)" 1; '
             '\\builtin set -- "${@:1:4}" "${5%$\'\\n\'x}" 1; '
@@ -105,7 +95,7 @@ class BashFrame:
             '[[ $3 != *expand_aliases* ]] || \\builtin set -- "${@:1:3}" "$4A" "${@:5}"; '
             f"[[ -z ${{{n}_c+x}} ]] && \\builtin printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s\\007' "
             f'"$2" "$1" "${{3%%:*}}$4${{{n}_t:+D}}" "$6" "$2" "$5" "$2" >&0 || PS1=${n}_p {n}_v=$1; '
-            "\\builtin jobs >&2; }"
+            "\\builtin jobs >&2 || [[ 1 ]]; }"
         )
 
     def _sane(self) -> str:
@@ -117,6 +107,36 @@ class BashFrame:
             f'until [[ ${n}_d == "$2" ]]; do IFS= \\builtin read -r {n}_d || '
             f"\\builtin command stty || break; done <&0; \\builtin unset -v {n}_d; "
             f"\\builtin command {RIGHT} <&0; }}"
+        )
+
+    def _states(self) -> tuple[str, str]:
+        """What puts back the status of the command before, and with it its DEBUG trap."""
+        n, back = self._name, '\\builtin return "$1"'
+        return (
+            f"{n}_s() {{ {back}; }}",
+            f'{n}_d() {{ \\builtin eval "${n}_t"; {n}_t=; {back}; }}',
+        )
+
+    def _input(self) -> str:
+        """What makes the terminal the shell's input again.
+
+        A command may close what bash keeps it in meanwhile, and an interrupt may catch bash before it
+        has put it back; it would then read the end of /dev/null as the end of its commands. In POSIX mode,
+        `exec` is found before a function of that name."""
+        back = "\\exec <>/dev/tty"
+        return (
+            f"{self._name}_i() {{ [[ ! -t 0 ]] || return 0; if [[ -o posix ]]; then {back}; "
+            f"else POSIXLY_CORRECT=1; {back}; \\unset -v POSIXLY_CORRECT; fi; }}"
+        )
+
+    def _healing(self) -> str:
+        """What PROMPT_COMMAND holds while a command runs: the end mark takes it out, so it runs after an
+        interrupt only, or where the end mark failed. An assignment and a prompt work in any case."""
+        n = self._name
+        return (
+            f"{n}_h() {{ PS1=${n}_p {n}_f={_QUIET}; \\builtin set +xvt; "
+            f"\\builtin shopt -u expand_aliases; {n}_i; "
+            f"\\builtin printf '\\033]8671;P;{self._token};%s\\007' $$ >&0 && \\builtin unset -v PS1; }}"
         )
 
     def command(self, what: Framed) -> bytes:
@@ -186,7 +206,7 @@ class BashFrame:
 
     def _sane_heal(self, nonce: str) -> str:
         """An interrupted program that could be typed to: what was typed after Ctrl-C is dropped as well."""
-        text = f"{self._name}_v=$?; \\builtin exec <>/dev/tty; {self._marking(nonce, sane=True)}"
+        text = f"{self._name}_v=$?; {self._name}_i; {self._marking(nonce, sane=True)}"
         return f"PROMPT_COMMAND={quote(text)}; "
 
     def _aside(self) -> str:

@@ -27,6 +27,7 @@ from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, OnOutput, PtySize, 
 TERMINAL_ENV = {"TERM": "xterm-256color", "ENV": ""}
 _READ_S = 0.25
 _INTERRUPT_S = 0.3
+_WRITE_BYTES = 4096
 _PENDING_BYTES = 64 * 1024
 
 
@@ -43,6 +44,7 @@ class Running:
     sane: bool
     interrupted: bool = False
     probed: bool = False
+    stuck_s: float = 0.0
 
 
 class Line:
@@ -100,11 +102,14 @@ class Line:
 
     def type(self, data: bytes, timeout_s: float = START_TIMEOUT_S) -> int:
         """Type bytes; returns how many the terminal took within the time (more for long texts)."""
-        view = memoryview(data)
+        taken = self.process.write(data[:_WRITE_BYTES], 0.02)
+        if taken == len(data):
+            return taken
+        view = memoryview(data)[taken:]
         deadline = Deadline.after(timeout_s + len(data) / 50_000)
         while view and not deadline.passed:
             # While the terminal takes no more, what the shell prints must be read, or both would wait.
-            taken = self.process.write(bytes(view[:4096]), 0.02)
+            taken = self.process.write(bytes(view[:_WRITE_BYTES]), 0.02)
             view = view[taken:]
             if not taken:
                 self.glance()
@@ -118,7 +123,7 @@ class Line:
         try:
             view = memoryview(data)
             while view and self.running is running and running.reader.mark is None:
-                taken = self.process.write(bytes(view[:4096]), min(0.02, deadline.remaining_s()))
+                taken = self.process.write(bytes(view[:_WRITE_BYTES]), min(0.02, deadline.remaining_s()))
                 view = view[taken:]
                 self.unanswered += taken
                 if not taken and deadline.passed:
@@ -164,10 +169,13 @@ class Line:
             if running.on_output is not None:
                 running.on_output("stdout", out)
         reader = running.reader
-        if reader.prompted and reader.mark is None and not running.probed and not self.draining:
+        if reader.prompted and reader.mark is None and not self.draining:
             # It waits for a line before the mark: it has dropped the rest of its line (an interrupt, of ours
             # or not), or the command has taken away what prints the mark.
-            self.probe(running)
+            if not running.probed:
+                self.probe(running)
+            elif not running.stuck_s:
+                running.stuck_s = time.monotonic()
 
     def take_running(self) -> Running:
         """The command that is over; what other programs printed after its mark is kept for the next one."""
@@ -194,6 +202,7 @@ class Line:
         running = self.running
         if running is not None:
             running.interrupted, running.probed, running.reader.prompted = True, False, False
+            running.stuck_s = 0.0
 
     def probe(self, running: Running) -> None:
         """Ask for the mark, if the shell is at its prompt: a program that reads there must not see it."""

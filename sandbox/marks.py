@@ -35,9 +35,12 @@ class MarkReader:
     hint     what the shell prints when it waits for a line although its command has not ended
     typed    what was typed; if the terminal echoes it, exactly that is taken out
     awaited  whether the command says when it begins; if not, it counts as begun
+    prompts  the shell shows prompts that cannot be taken off: what comes before the beginning is dropped
     """
 
-    def __init__(self, nonce: str, hint: bytes, typed: bytes, *, awaited: bool = True) -> None:
+    def __init__(
+        self, nonce: str, hint: bytes, typed: bytes, *, awaited: bool = True, prompts: bool = False
+    ) -> None:
         number = nonce.encode()
         self._number = number
         self._hint = hint
@@ -46,6 +49,7 @@ class MarkReader:
         self._close = b";%s%s" % (number, BEL)
         self._typed = typed
         self._echoed = not awaited
+        self._prompts = prompts
         self._buffer = b""
         self.started = not awaited
         self.prompted = False
@@ -91,12 +95,17 @@ class MarkReader:
         early = strip_marks(self._buffer[:at], self._hint)
         self._buffer = self._buffer[at + len(self._start) :]
         self.started = True
+        if self._prompts:
+            return b""
         for echo in (self._typed, self._typed.replace(b"\n", b"\r\n")):
             early = early.replace(echo, b"", 1)
         return early
 
     def _take_echo(self) -> bool:
         """Take out an echo that comes first; False: this may become one."""
+        if not self._typed.startswith(self._buffer[:8]):
+            self._echoed = False
+            return True
         for echo in (self._typed, self._typed.replace(b"\n", b"\r\n")):
             if self._buffer.startswith(echo):
                 self._buffer = self._buffer[len(echo) :]

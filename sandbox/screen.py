@@ -26,11 +26,13 @@ class Screen:
         self._emulator = Emulator(size)
         self._kept = bytearray()
         self._alternate = False
+        self._blank = True
 
     def restart(self) -> None:
         """A new command: an empty screen."""
         with self._lock:
-            self._emulator, self._alternate = Emulator(self._size), False
+            if not self._blank:
+                self._emulator, self._alternate, self._blank = Emulator(self._size), False, True
             self._kept.clear()
 
     def feed(self, data: bytes) -> None:
@@ -59,6 +61,7 @@ class Screen:
         if last[0] >= 0:
             after = last[0] + len(last[1])
             self._alternate = self._kept[after : after + 1] == b"h"
+            self._blank = False
         if self._alternate:
             self._render()
             return
@@ -67,5 +70,6 @@ class Screen:
         self._emulator = Emulator(self._size)
 
     def _render(self) -> None:
+        self._blank = False
         self._emulator.feed(bytes(self._kept))
         self._kept.clear()

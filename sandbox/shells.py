@@ -316,7 +316,7 @@ class Shell:
         if result.ended and self._closed:
             result = replace(result, notice="the shell was closed while the command ran")
         words = "; ".join(word for word in (notice, result.notice) if word)
-        return replace(result, notice=words)
+        return result if words == result.notice else replace(result, notice=words)
 
 
 def checked_seconds(name: str, seconds: float) -> float:

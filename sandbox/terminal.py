@@ -24,7 +24,7 @@ from sandbox.output import Keeper, split_end
 from sandbox.shell import check_env, check_text
 from sandbox.spill import SpillStore
 from sandbox.sweeper import Sweeper
-from sandbox.values import START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
+from sandbox.values import GRACE_S, START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
 
 _WAIT_MIN_S = 0.005
 _WAIT_S = 0.25
@@ -111,17 +111,21 @@ class Terminal:
             announced=self._is_announced(stdin_tty or yield_s is not None),
         )
         typed = line.frame.command(what)
-        reader = MarkReader(nonce, line.frame.hint, typed, awaited=what.announced)
+        prompts = self._before is not None and "R" in self._before.flags
+        reader = MarkReader(nonce, line.frame.hint, typed, awaited=what.announced, prompts=prompts)
         keeper = Keeper(limit_bytes, spill)
         running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
         self._line.screen.restart()
         self._keyboard.restart()
         self._line.running = running
         try:
-            began = self._begin(running, typed)
-            if began is not None:
-                return began
+            with line.reading:
+                line.feed(b"")
+            line.type(typed)
             if what.announced:
+                began = self._begin(running, typed)
+                if began is not None:
+                    return began
                 shift_s = time.monotonic() - running.began_s
                 deadline = Deadline(deadline.at_s + shift_s, deadline.cancel)
             return self._wait(running, deadline, yield_s)
@@ -144,11 +148,8 @@ class Terminal:
         return is_watched or self._traps or not settled or time.monotonic() - self._answered_s > _MOMENT_S
 
     def _begin(self, running: Running, typed: bytes) -> ShellResult | None:
-        """Type the command and wait for its start mark. A result only if the shell is gone or stuck."""
+        """Wait for the command's start mark. A result only if the shell is gone or stuck."""
         reader = running.reader
-        with self._line.reading:
-            self._line.feed(b"")
-        self._line.type(typed)
         deadline = Deadline.after(START_TIMEOUT_S + len(typed) / 50_000)
         while not reader.started and reader.mark is None:
             ended = self._pump(min(_WAIT_S, deadline.remaining_s()))
@@ -258,6 +259,8 @@ class Terminal:
         # The shell's death is seen from its process: a background child keeps the terminal open.
         if chunk.eof or (not chunk.stdout and not self._line.is_alive):
             return self._shell_ended()
+        if running is not None and running.stuck_s and time.monotonic() - running.stuck_s > GRACE_S:
+            return self._abandon("the shell cannot answer any more (limits? set -n?) and was closed")
         return None
 
     def _finished(self) -> ShellResult:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from sandbox import Sandbox
 
-# As long as a call waits for a background child that keeps a stream open (sandbox/execute.py).
+# As long as a call waits for a background child that keeps a stream open (sandbox/call.py).
 _QUIET_S = 0.1
 _MAX_BYTES = 1 << 20
 

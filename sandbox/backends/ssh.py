@@ -168,6 +168,9 @@ class SshBackend:
             try:
                 if self._posix is None:
                     self._posix = _reads_posix(made, self.options.connect_timeout_s)
+            except (ConnectionGone, ConnectionLost):
+                made.close()  # lost before it was used: the next turn makes another
+                return
             except BaseException:
                 made.close()
                 raise
@@ -182,7 +185,8 @@ class SshBackend:
 
 
 def _reads_posix(connection: Connection, limit_s: float) -> bool:
-    """Whether the login shell reads quotes as POSIX says. Raises BackendError if it runs nothing."""
+    """Whether the login shell reads quotes as POSIX says. Raises BackendError if it runs nothing,
+    ConnectionGone or ConnectionLost if the connection is."""
     deadline = Deadline.after(limit_s)
     said = b""
     for line, posix in (
@@ -191,7 +195,7 @@ def _reads_posix(connection: Connection, limit_s: float) -> bool:
     ):
         try:
             program = connection.open(deadline.remaining_s())
-        except (ChannelRefused, ConnectionGone) as error:
+        except ChannelRefused as error:
             raise BackendError(f"{connection.name} opens no session: {error}") from error
         process = SshProcess(program, terminal=False)
         try:

@@ -115,6 +115,11 @@ class Line:
                 self.glance()
         return len(data) - len(view)
 
+    def type_command(self, data: bytes) -> None:
+        """Type a command with its frame; keys that others type come behind it."""
+        with self._typing:
+            self.type(data)
+
     def type_keys(self, running: Running, data: bytes, timeout_s: float) -> int:
         """Type into a command, until it ends; returns how many bytes were taken in the time."""
         deadline = Deadline.after(timeout_s)

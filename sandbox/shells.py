@@ -102,6 +102,7 @@ class Shell:
         check_text("the command", command)
         timeout, limit = checked_timeout(timeout_s), checked_limit(limit_bytes)
         checked_spill(spill)
+        check_callbacks(on_output, cancel)
         leave_s = None if yield_s is None else checked_seconds("yield_s", yield_s)
         with self._taking_turn(None, cancel):
             for attempt in (1, 2):
@@ -133,6 +134,7 @@ class Shell:
         cancel     set by the caller to end the waiting; raises Cancelled; the command and its output stay
 
         Raises RequestError if no command is running, or if another call waits for it all that time."""
+        check_callbacks(None, cancel)
         wait = Deadline.after(checked_seconds("timeout_s", timeout_s), cancel)
         with self._taking_turn(wait, cancel):
             terminal = self._busy()
@@ -326,6 +328,16 @@ def checked_seconds(name: str, seconds: float) -> float:
     if seconds > MAX_TIMEOUT_S:
         raise RequestError(f"{name} is {seconds:g}; at most {MAX_TIMEOUT_S:g} seconds are allowed")
     return max(0.0, float(seconds))
+
+
+def check_callbacks(on_output: OnOutput | None, cancel: threading.Event | None) -> None:
+    """RequestError for what cannot be called with output, or cannot tell of a cancellation."""
+    if on_output is not None and not callable(on_output):
+        raise RequestError(
+            f"on_output must be a function of a stream's name and bytes, not {on_output!r:.80}"
+        )
+    if cancel is not None and not isinstance(cancel, threading.Event):
+        raise RequestError(f"cancel must be a threading.Event, not {cancel!r:.80}")
 
 
 def checked_size(columns: int, rows: int) -> PtySize:

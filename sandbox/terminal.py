@@ -121,7 +121,7 @@ class Terminal:
         try:
             with line.reading:
                 line.feed(b"")
-            line.type(typed)
+            line.type_command(typed)
             if what.announced:
                 began = self._begin(running, typed)
                 if began is not None:

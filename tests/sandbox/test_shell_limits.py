@@ -138,6 +138,9 @@ WRONG: list[tuple[str, Callable[[Shell], object]]] = [
     ("yield_s is", lambda s: s.run("true", yield_s=float("inf"))),
     ("timeout_s must be a number", lambda s: s.poll("1")),  # type: ignore[arg-type]
     ("timeout_s must be a number", lambda s: s.poll(True)),
+    ("on_output must be a function", lambda s: s.run("true", on_output=5)),  # type: ignore[arg-type]
+    ("cancel must be a threading.Event", lambda s: s.run("true", cancel=5)),  # type: ignore[arg-type]
+    ("cancel must be a threading.Event", lambda s: s.poll(0, cancel=True)),  # type: ignore[arg-type]
     ("write takes bytes.*encode", lambda s: s.write("x")),  # type: ignore[arg-type]
     ("timeout_s must be a number", lambda s: s.write(b"x", timeout_s=None)),  # type: ignore[arg-type]
     ("columns must be a whole number from 1 to 1000", lambda s: s.resize(-1, 0)),

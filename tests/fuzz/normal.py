@@ -73,7 +73,7 @@ _END = r"\s*(?:$|[;&|)}\n#`])"
 # Differences that are known and not settled yet.
 OPEN: tuple[Exclusion, ...] = (_rule(_NAMED, ("bash",), r"[$<>]\(", "N4"),)
 EXCLUDED: tuple[Exclusion, ...] = (
-    _rule(_ALL, _EVERY, r"\$0(?! \$1| \|)|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
+    _rule(_ALL, _EVERY, r"(?<!c 'echo \")\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
     _rule(_ALL, _EVERY, r"(?<!kill -\w{3} )(?<!kill -\w{4} )\$\$|<<.*\$\$", "FZ-05: a process id"),
     _rule(
         _ALL,
@@ -89,6 +89,12 @@ EXCLUDED: tuple[Exclusion, ...] = (
         ("bash",),
         r"BASH_COMMAND.*EXIT|EXIT.*BASH_COMMAND",
         "FZ-06: the end of the shell is not its text's",
+    ),
+    _rule(
+        _ALL,
+        ("bash",),
+        r"\$PIPESTATUS|\A(?!true)[^\n;|]*PIPESTATUS",
+        "FZ-06: what came before is the launcher's",
     ),
     _rule(_ALL, ("dash",), r"(?<!\{ )\blocal\b", "FZ-06: dash takes `local` anywhere in `eval`"),
     _rule(_NAMED, _EVERY, r"LINENO", "FZ-07: lines are counted from the shell's start"),
@@ -107,6 +113,8 @@ EXCLUDED: tuple[Exclusion, ...] = (
         "FZ-07: a fatal expansion error ends no more than its line in an interactive bash",
     ),
     _rule(_NAMED, ("bash",), r"(?<!\\)(?:\\\\)*\\\Z", "FZ-06: a backslash at the end is itself in `eval`"),
+    _rule(_NAMED, _SMALL, r"set -\w*v", "FZ-06: dash shows lines as it reads them, and `eval` reads none"),
+    _rule(_NAMED, _SMALL, r"kill -INT", "FZ-07: an interactive dash shows a newline at an interrupt"),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(
         _NAMED,

@@ -33,18 +33,20 @@ trap '' HUP INT TERM PIPE
 exec 2>/dev/null
 send() { kill "-$1" "$2"; }
 look() {
-  # A name may hold blanks and brackets, and has 15 bytes at most: then it is cut off the slow way.
+  # A name has 15 bytes at most, and may hold blanks, brackets and line ends: then it is cut off the slow way.
   read -r x n state parent group session tty front flags f10 x x x x x x x x x x x start x \
     <"/proc/$1/stat" || return 1
-  case $n:$state$parent$group$session$tty$front$flags$f10 in
-    *')':*')'*) apart "$1" || return 1;;
+  case $start:$n:$state$parent$group$session$tty$front$flags$f10 in
+    :* | *')':*')'*) apart "$1" || return 1;;
     *')':*) n=${n#?}; n=${n%?};;
     *) apart "$1" || return 1;;
   esac
   case $state in Z|X|x) return 1;; esac
 }
 apart() {
-  IFS= read -r s <"/proc/$1/stat" || return 1
+  s=
+  while IFS= read -r l; do s="$s$l "; done <"/proc/$1/stat"
+  case $s in *') '*) ;; *) return 1;; esac
   n=${s#*\(}; n=${n%\)*}; n=${n%% *}
   set -- ${s##*\) }
   state=$1 parent=$2 group=$3 session=$4 front=$6 start=${20}

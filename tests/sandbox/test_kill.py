@@ -25,7 +25,7 @@ from ssh_kit import options_of
 from sandbox import Cancelled, Closed, ConnectionLost, DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
 from sandbox.backends.docker import DockerOptions
 from sandbox.backends.local import LocalBackend
-from sandbox.sweep import mark_line, new_mark
+from sandbox.sweep import mark_line, new_mark, read_answer
 from sandbox.sweeper import Sweeper
 from sandbox.values import Deadline
 
@@ -292,21 +292,56 @@ def test_a_sweep_program_that_is_killed_or_stopped_is_replaced(container: Place,
     assert container.processes(f"sleep {n}") == []
 
 
+def only_programs(directory: Path, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    """A PATH that leads to a shell and to programs of other names than it has built in, to nothing else."""
+    directory.mkdir()
+    for name, program in (("sh", shell), ("napper", "sleep"), ("away", "setsid")):
+        (directory / name).symlink_to(str(shutil.which(program)))
+    if shell == "bash":
+        (directory / "bash").symlink_to(str(shutil.which("bash")))
+    monkeypatch.setenv("PATH", str(directory))
+
+
+NAMES = ["x) R 1 1 1 1 1", "a b", ") (", "((", "a\nb", "*", "[0-9]* ?", "=:=", "1 (1) S 1 1 1"]
+
+
+@pytest.mark.spec("KT-04")
+@pytest.mark.parametrize("shell", ["bash", "dash", "busybox"])
+def test_a_name_that_looks_like_anything_hides_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    n = number()
+    for name in NAMES:
+        (tmp_path / name).symlink_to(str(shutil.which("sleep")))
+    only_programs(tmp_path / "programs", monkeypatch, shell)
+    words = " ".join(f"'./{name}' {n} &" for name in NAMES)
+    with LocalSandbox(tmp_path) as box:
+        result = box.exec(f"(trap '' TERM; {words} napper {n}) & napper {n}", timeout_s=1)
+        assert (result.timed_out, result.survivors, result.stderr) == (True, (), "")
+    assert local_processes(f" {n}") == {}
+
+
+@pytest.mark.spec("KT-10")
+def test_an_answer_names_who_is_left() -> None:
+    seen = read_answer(b"7 123 12:5=sleep 34:6= 56:7=a=b .", 7)
+    assert seen is not None
+    assert (seen.born, list(seen.members)) == (123, ["12:5", "34:6", "56:7"])
+    assert [(each.pid, each.name) for each in seen.members.values()] == [
+        (12, "sleep"),
+        (34, "?"),
+        (56, "a=b"),
+    ]
+    assert read_answer(b"7 gone .", 7) is None
+    with pytest.raises(ValueError, match="no answer to 8"):
+        read_answer(b"7 123 .", 8)
+
+
 @pytest.mark.spec("KT-09")
 @pytest.mark.parametrize("shell", ["bash", "dash", "busybox"])
 def test_a_place_with_a_shell_and_nothing_else_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, program in (("sh", shell), ("napper", "sleep"), ("away", "setsid")):
-        (programs / name).symlink_to(str(shutil.which(program)))
-    if shell == "bash":
-        (programs / "bash").symlink_to(str(shutil.which("bash")))
-    if shell == "busybox":
-        # Its shell finds programs in itself; a name that it does not know is looked up.
-        monkeypatch.setenv("BUSYBOX_NO_APPLETS", "1")
-    monkeypatch.setenv("PATH", str(programs))
+    only_programs(tmp_path / "programs", monkeypatch, shell)
     n = number()
     with LocalSandbox(tmp_path) as box:
         command = f"trap '' TERM; napper {n} | napper {n} & (away napper {n} &) ; napper {n}; echo no >later"

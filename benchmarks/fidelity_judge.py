@@ -64,9 +64,14 @@ def wrong_with(step: Step, seen: Seen, features: frozenset[str]) -> str:
         return f"raised {seen.raised}"
     if out is not None and (wanted := normal(out, features)) != seen.output:
         return f"the output is {_short(seen.output)}, not {_short(wanted)}"
-    if status is not None and STATUS in features and seen.status != status:
+    if status is not None and STATUS in features and not _same(seen.status, status):
         return f"the status is {seen.status}, not {status}"
     return ""
+
+
+def _same(status: int | None, wanted: int) -> bool:
+    """Death by signal n is 128+n to a shell and -n to Python: both tell the truth."""
+    return status == wanted or (wanted > 128 and status == 128 - wanted)
 
 
 def _short(text: str) -> str:

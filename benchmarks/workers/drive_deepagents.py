@@ -24,10 +24,9 @@ async def local(access: Access) -> AsyncIterator[Ways]:
         def execute(command: Command) -> Answer:
             seconds = None if command.timeout_s is None else max(1, round(command.timeout_s))
             done = backend.execute(command.text, timeout=seconds)
-            output = "" if done.output == "<no output>" else done.output
-            # Its own words for a model, which also has the status as a field.
-            output = output.removesuffix(f"\n\nExit code: {done.exit_code}")
-            return Answer(output, done.exit_code)
+            # Without its own words for a model; the status is a field, too.
+            output = done.output.removesuffix(f"\n\nExit code: {done.exit_code}")
+            return Answer("" if output == "<no output>" else output, done.exit_code)
 
         yield {
             EXEC: Way(

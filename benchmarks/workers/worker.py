@@ -167,10 +167,13 @@ class Desk:
         turn |= {"calls": question["calls"], "seconds": 3600.0}
         jobs = [partial(self._take, each, kind, turn) for each in opened]
         began = time.perf_counter()
-        taken = await at_once(jobs, blocking)
-        seconds = time.perf_counter() - began
-        after = footprint()
-        await at_once([partial(self._close, each) for each in opened], blocking)
+        try:
+            taken = await at_once(jobs, blocking)
+            seconds = time.perf_counter() - began
+            after = footprint()
+        finally:
+            # What is left open would go on costing everybody else.
+            await at_once([partial(self._close, each) for each in opened], blocking)
         samples = [sample for samples in taken for sample in samples]
         grown = {name: after[name] - before[name] for name in after}
         return {"opening_s": opening_s, "seconds": seconds, "samples": samples, "grown": grown}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -186,8 +187,8 @@ def test_a_password_is_not_shown_and_arrives(shell: Shell) -> None:
 def test_a_server_is_left_running_polled_and_interrupted(shell: Shell) -> None:
     # Over several seconds of real time at its own pace; every number once, in order.
     command = "trap 'echo bye; exit 9' INT; i=0; while :; do echo tick $i; i=$((i+1)); sleep 0.01; done"
-    left_running(shell, f"sh -c '{command.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}'")
-    seen = read_until(shell, "tick 20\n")
+    first = left_running(shell, f"sh -c {shlex.quote(command)}")
+    seen = read_until(shell, "tick 20\n", first)
     for wait_s in (0.0, 0.0, 0.2, 0.0, 0.05):
         seen += shell.poll(wait_s).output
     seen += read_until(shell, "tick 120\n")

@@ -136,8 +136,9 @@ class TextView:
         if self._shown != event.call_id:
             self._say(f"  [{event.call_id}]", "dim")
         self._shown = event.call_id
-        for line in clean(event.text).removesuffix("\n").split("\n"):
-            self._out.print(Text(f"  {line}"))
+        # In one go: the command waits while this is written.
+        lines = clean(event.text).removesuffix("\n").split("\n")
+        self._out.print(Text("\n".join(f"  {line}" for line in lines)))
 
     def _finished(self, event: ToolFinished) -> None:
         ran = event.call_id in self._running

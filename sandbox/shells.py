@@ -280,9 +280,12 @@ class Shell:
     def _ready(self) -> tuple[Terminal, str]:
         terminal = self._terminal
         if terminal is not None and terminal.command is not None:
-            raise RequestError(
-                f"shell {self.name!r} still runs {terminal.command[:60]!r}: poll, write or interrupt"
-            )
+            command = repr(terminal.command[:60])
+            if terminal.has_finished():
+                raise RequestError(
+                    f"shell {self.name!r}: {command} has ended, but nobody polled its end: poll"
+                )
+            raise RequestError(f"shell {self.name!r} still runs {command}: poll, write or interrupt")
         if terminal is not None:
             return terminal, ""
         notice = (

@@ -218,6 +218,11 @@ class Terminal:
         """Ctrl-C. If the command obeys, the next poll reports its end."""
         self._keyboard.interrupt()
 
+    def has_finished(self) -> bool:
+        """Whether the running command has ended, and only its end is still to be polled."""
+        self._line.glance()
+        return self._line.has_mark
+
     def screen(self) -> str:
         """What a person would see of the last command, as far as it has come."""
         if self._line.running is not None:

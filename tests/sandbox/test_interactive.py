@@ -255,6 +255,8 @@ def test_an_end_between_two_polls_is_told_by_the_next_at_once(place: Place, shel
     assert shell.run(f"until [ -e {base}/go ]; do sleep 0.01; done; echo out; false", yield_s=0).running
     place.box.write_file(f"{base}/go", b"")
     place.box.exec("sleep 0.5")
+    with pytest.raises(RequestError, match="has ended, but nobody polled its end"):
+        shell.run("true")
     done = shell.poll(0)
     assert (done.output, done.exit_code, done.running) == ("out\n", 1, False)
 

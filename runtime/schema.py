@@ -43,9 +43,12 @@ def clean(value: JSON) -> JSON:
     return value
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def dump(value: JSON) -> str:
     """Compact JSON text in the order given. Raises ValueError for NaN and TypeError for what is not JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def canonical(value: JSON) -> str:

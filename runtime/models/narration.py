@@ -26,10 +26,11 @@ class Narrator:
         self, kind: EventType, values: Mapping[str, JSON], raw: Mapping[str, str] | None = None
     ) -> ModelStreamed:
         """One event, with the members `values`, and with `raw`, whose values are JSON text."""
-        parts = {"type": dump(kind.value), "sequence_number": str(self._number)}
-        parts.update((key, dump(value)) for key, value in values.items())
+        text = dump({"type": kind.value, "sequence_number": self._number, **values})
+        if raw:
+            text = text[:-1] + "," + wire.object_text(raw)[1:]
         self._number += 1
-        return ModelStreamed(kind.value, wire.object_text({**parts, **(raw or {})}))
+        return ModelStreamed(kind.value, text)
 
     def created(self, response_id: str) -> ModelStreamed:
         """The first event."""

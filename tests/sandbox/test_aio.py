@@ -372,6 +372,7 @@ def test_a_stream_that_is_abandoned_ends_its_command(tmp_path: Path, how: str) -
                 return not alive(pid)
 
             await until(gone)
+            assert not alive(pid)
 
     bounded(test())
 

@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 
 
-def use_all(shells: list[Shell], rounds: int) -> None:
-    """Every shell at once, each with a state of its own, a few commands each."""
+def use_all(shells: list[Shell], rounds: int) -> int:
+    """Every shell at once, each with a state of its own, a few commands each; how many commands."""
     together = threading.Barrier(len(shells), timeout=LIMIT_S)
 
     def use(number: int, shell: Shell) -> None:
@@ -44,14 +44,14 @@ def use_all(shells: list[Shell], rounds: int) -> None:
         assert shell.run("exit 3").ended
 
     with ThreadPoolExecutor(len(shells)) as pool:
-        list(pool.map(use, range(len(shells)), shells))
+        return rounds * len(list(pool.map(use, range(len(shells)), shells)))
 
 
 @pytest.mark.spec("SL-01")
 def test_two_hundred_shells_over_twenty_local_sandboxes_at_once(tmp_path: Path) -> None:
     with ExitStack() as stack:
         boxes = [stack.enter_context(LocalSandbox(tmp_path)) for _ in range(20)]
-        use_all([box.shell(f"s{number}") for box in boxes for number in range(10)], 5)
+        assert use_all([box.shell(f"s{number}") for box in boxes for number in range(10)], 5) == 1000
 
 
 @pytest.mark.docker
@@ -137,6 +137,9 @@ def test_a_shell_too_many_is_refused_in_words_and_closing_one_makes_room(tmp_pat
         assert box.exec("echo still").stdout == "still\n"
         box.shell("s7").close()
         assert box.shell("another").run("echo room").output == "room\n"
+        with ThreadPoolExecutor(16) as pool:
+            ended = list(pool.map(lambda info: box.shell(info.name).run("exit 3"), box.shells()))
+        assert [result.exit_code for result in ended] == [3] * MAX_SHELLS
 
 
 def limited(script: str, *, unshare: bool = False) -> str:

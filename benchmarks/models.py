@@ -4,8 +4,8 @@
 
 A stream of 2,000 deltas comes out of memory, in slices of 4 KiB, through each vendor's own client: read by
 the client itself (the floor), and by ours, which tells each event and makes the answer. A conversation of 500
-items becomes the body of a request; the floor makes JSON of the same items. Processor time is what is measured:
-nothing here waits.
+items becomes the body of a request; the floor makes JSON of the same items. Processor time is what is
+measured: nothing here waits.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtime.errors import ContextOverflowError, ModelError
 from runtime.items import Item, from_wire
-from runtime.models import wire
+from runtime.models import failures, wire
 from runtime.models.anthropic_parts import Block
 from runtime.models.model import ModelResponse
 from runtime.schema import JSON, JsonError, dump, elements, members
@@ -48,6 +48,8 @@ def whole(text: str, asked: Asked) -> ModelResponse:
     """An answer that came in one piece. Raises ModelError for an answer that cannot be used."""
     found = wire.answer(text)
     values: dict[str, JSON] = {key: value for key, (value, _) in found.items()}
+    if values.get("error") is not None:
+        raise failures.from_event(asked.service, values["error"])
     try:
         blocks = [
             _content(value, raw)

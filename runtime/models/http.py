@@ -170,6 +170,7 @@ class HttpModel(ABC):
             for data in decoder.feed(chunk):
                 response = reader.take(data, emit)
                 if response is not None:
+                    clock.reschedule(None)  # it is there: no timeout may take it back
                     await _drain(chunks)
                     return response
             if reader.heard != heard:

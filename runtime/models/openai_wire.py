@@ -53,7 +53,7 @@ def _input(request: ModelRequest) -> list[str]:
 def _goes_back(item: Item, kept: bool) -> bool:
     """Whether the service can read reasoning: its own, and kept there or sealed or open in the item."""
     sealed = wire.text(item.wire, "encrypted_content")
-    if sealed.startswith((wire.SIGNATURE, wire.REDACTED)):
+    if sealed.startswith((wire.SIGNATURE, wire.REDACTED)) or "model" in item.wire:
         return False
     return kept or bool(sealed or item.wire.get("content"))
 

@@ -80,9 +80,9 @@ def read_response(
     found = wire.answer(text)
     values: dict[str, JSON] = {key: value for key, (value, _) in found.items()}
     status = wire.text(values, "status") or "completed"
+    if values.get("error") is not None:
+        raise failures.from_event(service, values["error"])
     if status not in ("completed", "incomplete"):
-        if values.get("error") is not None:
-            raise failures.from_event(service, values["error"])
         raise ModelError(f"{service}: the answer has the status {status!r}")
     if "output" not in found and not told:
         raise ModelError(f"{service}: the answer has no output", transient=True)

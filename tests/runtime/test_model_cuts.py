@@ -45,14 +45,17 @@ RAN = {
 class _Sliced(httpx2.AsyncByteStream):
     """Bytes in slices; then the connection breaks, or the stream ends as if it were complete."""
 
-    def __init__(self, data: bytes, size: int, error: Exception | None) -> None:
+    def __init__(self, data: bytes, size: int, error: Exception | None, *, stays_open: bool) -> None:
         self._data = data
         self._size = size
         self._error = error
+        self._stays_open = stays_open
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for start in range(0, len(self._data), self._size):
             yield self._data[start : start + self._size]
+        if self._stays_open:
+            await asyncio.Event().wait()
         if self._error is not None:
             raise self._error
 
@@ -61,13 +64,15 @@ class _Sliced(httpx2.AsyncByteStream):
 class Service(httpx2.AsyncBaseTransport):
     """Gives one stream, cut where it is told the first time, and "done" once outputs are sent to it.
 
-    clean  the cut looks like an end
+    clean       the cut looks like an end
+    stays_open  nothing comes after the stream, not even its end
     """
 
     whole: bytes
     done: bytes
     cut_at: int | None = None
     clean: bool = False
+    stays_open: bool = False
     size: int = 1 << 20
     asked: int = field(default=0)
 
@@ -84,7 +89,8 @@ class Service(httpx2.AsyncBaseTransport):
 
     def _response(self, data: bytes, error: Exception | None) -> httpx2.Response:
         headers = {"content-type": "text/event-stream", "request-id": "r", "x-request-id": "r"}
-        return httpx2.Response(200, headers=headers, stream=_Sliced(data, self.size, error))
+        stream = _Sliced(data, self.size, error, stays_open=self.stays_open)
+        return httpx2.Response(200, headers=headers, stream=stream)
 
 
 def service(provider: str, name: str) -> Service:
@@ -234,6 +240,22 @@ def test_what_happens_to_a_stream_after_its_answer_does_not_matter(provider: str
     async def scenario() -> None:
         answer, _ = await _ask(model_of(provider, there))
         assert isinstance(answer, ModelResponse) and there.asked == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("RT-04")
+@pytest.mark.parametrize("provider", WIRES)
+def test_a_stream_that_stays_open_after_its_answer_does_not_hold_it_back_or_take_it_away(
+    provider: str,
+) -> None:
+    there = service(provider, "tools")
+    there.stays_open = True
+
+    async def scenario() -> None:
+        model = model_of(provider, there)
+        answer, _ = await asyncio.wait_for(_ask(model, timeout_s=0.5), 10)
+        assert isinstance(answer, ModelResponse)
 
     asyncio.run(scenario())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -121,6 +122,17 @@ def test_a_connection_that_breaks_is_retried_and_a_wrong_address_is_not(provider
     with pytest.raises(ModelError) as failed:
         hear(Retry(model(provider, server), base_s=0, notify=notices.append))
     assert failed.value.transient and [notice.kind for notice in notices] == ["retry", "retry"]
+
+
+@pytest.mark.spec("RT-05", "MD-17")
+def test_an_overload_that_is_told_inside_a_stream_is_retried_while_nothing_was_said(provider: str) -> None:
+    kind = {"openai": "server_error", "anthropic": "overloaded_error"}[provider]
+    told = json.dumps({"type": "error", "error": {"type": kind, "code": kind, "message": "busy"}})
+    early = Reply(text="x", inject={1: f"event: error\ndata: {told}\n\n"})
+    with WireServer([early, Reply(body=told.encode()), "done"]) as server:
+        heard = hear(Retry(model(provider, server), base_s=0))
+        assert heard.response.items[0].text == "done"
+        assert [event.type for event in heard.events].count(CREATED) == 1
 
 
 @pytest.mark.spec("RT-16")

@@ -176,7 +176,8 @@ def test_reasoning_that_the_service_could_not_read_stays_behind() -> None:
     bare = item(type="reasoning", id="rs_2", summary=[])
     open_ = item(type="reasoning", id="rs_3", summary=[], content=[{"type": "reasoning_text", "text": "hm"}])
     other = item(type="reasoning", id="rs_4", summary=[], encrypted_content="thinking_signature:c2ln")
-    items = [user_message("go"), mine, bare, open_, other, said("assistant", "ok"), user_message("on")]
+    cut = item(type="reasoning", id="msg_5", model="of another provider", summary=[], content=[])
+    items = [user_message("go"), mine, bare, open_, other, cut, said("assistant", "ok"), user_message("on")]
 
     def ids(**settings: Any) -> list[str]:
         _, body = ask("openai", "x", items, **settings)

@@ -15,7 +15,12 @@ from sandbox import DockerSandbox, LocalSandbox, Sandbox, SSHSandbox
 PLACES = ("local", "local-dash", "ssh", "docker-debian", "docker-busybox")
 COLD = "-cold"
 """Ending of a place's name: the same place with nothing started ahead."""
-KNOWN: dict[tuple[str, str], str] = {}
+KNOWN: dict[tuple[str, str], str] = {
+    (
+        "docker-debian",
+        "test_an_editor_writes_what_was_typed_and_its_screen_is_right",
+    ): "the image has no editor",
+}
 """(place, test) -> why it cannot hold there."""
 
 

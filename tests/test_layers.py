@@ -17,7 +17,7 @@ ALLOWED = {
 }
 # What codetools may know of runtime: the seam, not the loop.
 CODETOOLS_OF_RUNTIME = {"runtime.tools", "runtime.schema"}
-HEAVY = {
+HEAVY: dict[str, str | tuple[str, ...]] = {
     "docker": "sandbox/backends/docker",
     "paramiko": "sandbox/backends/ssh",
     "ptyprocess": "sandbox/backends/local.py",
@@ -25,7 +25,7 @@ HEAVY = {
     "openai": "runtime/models/openai",
     "anthropic": "runtime/models/anthropic",
     "tree_sitter": "codetools/",
-    "re2": "codetools/",
+    "re2": ("codetools/", "sandbox/spill_search.py"),
     "typer": "coderig/",
     "rich": "coderig/",
 }

@@ -6,9 +6,10 @@ A script file holds JSON lines, one answer each:
     {"text": "Done."}
 
 `arguments` is an object, or text that is sent as it is; `id` names a call, else the script's place does.
-"status" and "incomplete_reason" make an answer that was cut off, "items" gives raw items of the wire format,
-"error" a failure of the provider: {"message": "...", "status": 429}. Blank lines and lines that begin with #
-are skipped.
+"status" and "incomplete_reason" make an answer that was cut off, "items" gives raw items of the wire format
+(as text: kept byte for byte), "input_tokens", "output_tokens" and others what it cost, "error" a failure of
+the provider: {"message": "...", "status": 429}. Blank lines and lines that begin with # are skipped. What
+`Recorded` writes is a script too.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ def parts(model: str, request: ModelRequest) -> dict[str, str]:
     _check_supported(settings)
     leading, rest = _split_system(request)
     turns = _turns(rest, model)
-    thinks = settings.effort is not None and not _in_a_thoughtless_loop(turns)
+    thinks = settings.effort is not None
     _end_acceptably(turns, thinks=thinks)
+    thinks = thinks and not _in_a_thoughtless_loop(turns)
     system: list[Block] = [{"type": "text", "text": clean_text(text)} for text in leading if text]
     if settings.prompt_cache:
         _mark_cacheable(system, turns)
@@ -93,36 +94,66 @@ def _mark_cacheable(system: list[Block], turns: list[Turn]) -> None:
 
 
 def _turns(items: Sequence[Item], model: str) -> list[Turn]:
-    turns: list[Turn] = []
-    waiting: list[Block] = []
+    made = _Turns()
     ids = _Ids()
     for item in items:
         role, blocks = _blocks(item, ids, model)
-        if not blocks:
-            continue
+        if blocks:
+            made.add(role, blocks)
+    return made.finished()
+
+
+class _Turns:
+    """Puts blocks into turns. What others say between calls and their results stands behind the results."""
+
+    def __init__(self) -> None:
+        self._turns: list[Turn] = []
+        self._system: list[Block] = []
+        self._open: set[JSON] = set()
+        self._deferred: list[Turn] = []
+
+    def add(self, role: str, blocks: list[Block]) -> None:
+        """Take the blocks of one item."""
+        results = {block.get("tool_use_id") for block in blocks} - {None}
+        if self._open and role != "assistant" and not results:
+            self._deferred.append((role, blocks))
+            return
+        self._put(role, blocks)
+        self._open |= {block.get("id") for block in blocks if block.get("type") == "tool_use"}
+        self._open -= results
+        if results and not self._open:
+            self._catch_up()
+
+    def finished(self) -> list[Turn]:
+        """All turns."""
+        self._catch_up()
+        self._place_system()
+        for role, blocks in self._turns:
+            if role == "user":
+                blocks.sort(key=lambda block: block.get("type") != "tool_result")
+        return self._turns
+
+    def _catch_up(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for role, blocks in deferred:
+            self._put(role, blocks)
+
+    def _put(self, role: str, blocks: list[Block]) -> None:
         if role == "system":
-            waiting.extend(blocks)
-            continue
-        if role == "assistant" and waiting:
-            _place_system(turns, waiting)
-            waiting = []
-        if not turns or turns[-1][0] != role:
-            turns.append((role, []))
-        turns[-1][1].extend(blocks)
-    if waiting:
-        _place_system(turns, waiting)
-    for role, blocks in turns:
-        if role == "user":
-            blocks.sort(key=lambda block: block.get("type") != "tool_result")
-    return turns
+            self._system.extend(blocks)
+            return
+        if role == "assistant":
+            self._place_system()
+        if not self._turns or self._turns[-1][0] != role:
+            self._turns.append((role, []))
+        self._turns[-1][1].extend(blocks)
 
-
-def _place_system(turns: list[Turn], texts: list[Block]) -> None:
-    # System text stands after a user turn; where there is none, it can only be said as a user.
-    if turns and turns[-1][0] == "user":
-        turns.append(("system", texts))
-    else:
-        turns.append(("user", texts))
+    def _place_system(self) -> None:
+        # It stands after a user turn; where there is none, it can only be said as a user.
+        if self._system:
+            after_user = bool(self._turns) and self._turns[-1][0] == "user"
+            self._turns.append(("system" if after_user else "user", self._system))
+            self._system = []
 
 
 def _in_a_thoughtless_loop(turns: Sequence[Turn]) -> bool:

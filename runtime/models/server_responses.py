@@ -174,27 +174,27 @@ def _check_ids(items: Sequence[Json]) -> None:
 
 
 def _check_items(items: Sequence[Json], *, stored: bool) -> None:
-    calls: list[str] = []
-    outputs: list[str] = []
+    # An id may come again for a new call, once the one before has its output.
+    calls: dict[str, bool] = {}
     for place, item in enumerate(items):
         kind = item.get("type", "message")
         if kind == "function_call":
             require(isinstance(item.get("arguments"), str), "function_call.arguments is not a string")
             require(NAME.fullmatch(item["name"]), "Invalid name: string does not match pattern")
-            calls.append(item["call_id"])
+            calls[item["call_id"]] = False
         elif kind == "function_call_output":
             _check_output(item)
             require(item["call_id"] in calls, f"No tool call found for call_id {item['call_id']}.")
-            require(item["call_id"] not in outputs, f"Duplicate output for call_id {item['call_id']}.")
-            outputs.append(item["call_id"])
+            require(not calls[item["call_id"]], f"Duplicate output for call_id {item['call_id']}.")
+            calls[item["call_id"]] = True
         elif kind == "message":
             _check_message(item)
         elif kind == "reasoning":
             _check_reasoning(item, items[place + 1 :], stored=stored)
         else:
             require(kind != wire.FOREIGN_BLOCK, f"Invalid value: '{kind}'.")
-    for call in calls:
-        require(call in outputs, f"No tool output found for function call {call}.")
+    for call, answered in calls.items():
+        require(answered, f"No tool output found for function call {call}.")
 
 
 def _check_output(item: Json) -> None:

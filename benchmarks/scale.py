@@ -21,7 +21,7 @@ from benchmarks.places import reached
 from benchmarks.report import Report, parse
 
 _SHELL, _EXEC = "named shell", "one-shot exec"
-_SHELLS, _SANDBOXES, _COMMANDS = 200, 20, 5
+_SHELLS, _SANDBOXES, _COMMANDS = 200, 20, 4
 _ONE_SHOTS, _EACH = 50, 8
 _SLOW_S = 1.0
 _LIMIT_S = 300.0
@@ -97,11 +97,13 @@ def main(arguments: Sequence[str]) -> int:
             with opened(place, access, with_peers=options.peers) as found:
                 title = f"{_SHELLS} named shells at once, {_COMMANDS} commands in each"
                 report.add(_crowd(found, title, _SHELL, _SHELLS, _COMMANDS, True))
+                report.met(found)
+            # Anew: not everybody gets over that.
+            with opened(place, access, with_peers=options.peers) as found:
                 title = f"{_ONE_SHOTS} one-shot commands at once, {_EACH} times"
                 report.add(_crowd(found, title, _EXEC, _ONE_SHOTS, _EACH, False))
                 for kind in (_SHELL, _EXEC):
                     report.add(_beside(found, kind, options.rounds))
-                report.met(found)
     return report.finish()
 
 

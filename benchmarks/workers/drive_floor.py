@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -73,10 +74,18 @@ def _local_shell() -> Opened:
     import ptyprocess  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     child = ptyprocess.PtyProcess.spawn(_BASH, env={**os.environ, "TERM": "dumb", "PS1": ""}, echo=False)
+
+    def close() -> None:
+        # Its own close alone would wait a tenth of a second after each milder signal.
+        child.kill(signal.SIGKILL)
+        child.wait()
+        child.delayafterclose = 0
+        child.close()
+
     return typed_shell(
         lambda data: os.write(child.fd, data),
         lambda: os.read(child.fd, 65_536),
-        lambda: child.close(force=True),
+        close,
     )
 
 

@@ -21,19 +21,23 @@ _FOLDERS = ("/usr/sbin", "/usr/bin")
 
 @contextlib.contextmanager
 def local(base: Path, shell: Dialect) -> Iterator[Lab]:
-    """This machine, with bash; or as one without bash, where sh is dash."""
+    """This machine, with bash; or as one without bash, where sh is dash, or busybox."""
     home = base / "home"
     home.mkdir(parents=True)
     yard = LocalYard(base, shell)
-    path = ":".join(_FOLDERS) if shell == "bash" else _programs_without_bash(base / "programs")
+    path = ":".join(_FOLDERS) if shell == "bash" else _programs_without_bash(base / "programs", shell)
     with mock.patch.dict(os.environ, {"PATH": path}):
         box = LocalSandbox(yard.start, env={"HOME": str(home)})
     with box:
-        yield Lab(shell, shell, box, LocalRunner(environment(box)), yard)
+        program = "sh" if shell == "ash" else shell
+        yield Lab(program, shell, box, LocalRunner(environment(box)), yard)
 
 
-def _programs_without_bash(folder: Path) -> str:
+def _programs_without_bash(folder: Path, shell: Dialect) -> str:
     folder.mkdir()
+    if shell == "ash":
+        for name in ("sh", "ash"):
+            (folder / name).symlink_to("/usr/bin/busybox")
     for place in _FOLDERS:
         for program in Path(place).iterdir():
             link = folder / program.name

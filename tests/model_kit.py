@@ -172,24 +172,26 @@ def check_story(heard: Heard) -> None:
 
 def _check_deltas(values: Sequence[dict[str, Any]], response: ModelResponse) -> None:
     finished: set[int] = set()
-    told: dict[str, list[str]] = {}
+    told: dict[tuple[str, int], str] = {}
     for value in values:
         if value["type"] == EventType.ITEM_DONE:
             finished.add(value["output_index"])
         elif value["type"].endswith(".delta"):
             assert value["output_index"] not in finished
-            told.setdefault(value["type"], []).append(value["delta"])
-    joined = {kind: "".join(pieces) for kind, pieces in told.items()}
-    calls = [item.call.arguments for item in response.items if item.kind == ItemKind.TOOL_CALL]
-    refusals = "".join(item.refusal or "" for item in response.items)
-    if not refusals:  # what was said before a refusal is taken back by it
-        assert joined.get(EventType.TEXT_DELTA, "") == "".join(
-            item.text for item in response.items if item.kind == ItemKind.MESSAGE
-        )
-        assert joined.get(EventType.ARGUMENTS_DELTA, "").replace("{}", "") == "".join(
-            call for call in calls if call != "{}"
-        )
-    assert joined.get(EventType.REFUSAL_DELTA, "") == refusals
-    assert joined.get(EventType.REASONING_DELTA, "") == "".join(
-        item.text for item in response.items if item.kind == ItemKind.REASONING
-    )
+            key = (value["type"], value["output_index"])
+            told[key] = told.get(key, "") + value["delta"]
+    refusals = [item.refusal for item in response.items if item.refusal is not None]
+    assert [text for (kind, _), text in told.items() if kind == EventType.REFUSAL_DELTA] == [
+        words for words in refusals if words
+    ]
+    if refusals:  # what was said before a refusal is taken back by it
+        return
+    for place, item in enumerate(response.items):
+        if item.kind in (ItemKind.MESSAGE, ItemKind.REASONING):
+            kind = EventType.TEXT_DELTA if item.kind == ItemKind.MESSAGE else EventType.REASONING_DELTA
+            assert told.pop((kind, place), "") == item.text
+        elif item.kind == ItemKind.TOOL_CALL:
+            arguments = told.pop((EventType.ARGUMENTS_DELTA, place), "")
+            # A call without arguments may be told without deltas.
+            assert arguments == item.call.arguments or (arguments, item.call.arguments) == ("", "{}")
+    assert {kind for kind, _ in told} <= {EventType.SUMMARY_DELTA}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.framing import DEAF, RIGHT, Framed, hint_of, one_word
+from sandbox.framing import DEAF, RIGHT, Framed, hint_of, may_exit_on_error, one_word
 from sandbox.shell import encode, quote
 
 # Variables of the caller's that would act between two commands. An assignment cannot be kept from
@@ -40,7 +40,7 @@ class BashFrame:
             "1": f"{self._heal}\\builtin printf '\\033]8671;S;",
             "2": f"\\007' >&0; {self._eval}/dev/null; {self._end}",
             "3": f"{self._heal}{self._eval}/dev/null; {self._end}",
-            "4": f"; }} 2>/dev/null || PS1=${name}_p",
+            "4": f"; }} >/dev/null 2>&1 || PS1=${name}_p",
         }
 
     def setup(self, cwd: str | None) -> bytes:
@@ -71,11 +71,11 @@ class BashFrame:
         n = self._name
         return (
             f"{n}() {{ if \\builtin unset -v {_ACTING} {n}_c && "
-            f"[[ -z ${{{n}_c+x}} && -t 0 && ${{PWD-}} -ef . && $- != *[xvt]* && "
+            f"[[ -z ${{{n}_c+x}} && -t 0 && ${{PWD-}} -ef . && $- != *[axvt]* && "
             f"$BASHOPTS != *expand_aliases* && {_EDITORS} ]]; "
             "then \\builtin printf '\\033]8671;E;%s;%s;%s;1;%s;%s;%s\\007' "
             f'"$2" "$1" "$-" "$2" "$PWD" "$2" >&0 || PS1=${n}_p {n}_v=$1; else {n}_w "$1" "$2"; fi; '
-            "[[ -z ${!-} ]] || \\builtin jobs >&2 || [[ 1 ]]; }"
+            "\\builtin jobs || [[ 1 ]]; }"
         )
 
     def _careful(self) -> str:
@@ -86,16 +86,16 @@ class BashFrame:
         return (
             f'{n}_w() {{ \\builtin set -- "$1" "$2" "${{{n}_f-{_QUIET}}}" "" "${{PWD-}}" 1; '
             f'\\builtin unset -v {_ACTING} {n}_f {n}_v {n}_c || \\builtin set -- "${{@:1:3}}" R "${{@:5}}"; '
-            f"{n}_i; \\builtin set +xvt; \\builtin shopt -u expand_aliases; "
+            f"{n}_i; \\builtin set +axvt; \\builtin shopt -u expand_aliases; "
             f"[[ {_EDITORS} ]] || \\builtin set +o emacs +o vi; "
-            "if [[ ! $5 -ef . ]]; then if [[ -d $(\\builtin pwd -P) ]]; "
-            'then \\builtin set -- "${@:1:4}" "$(\\builtin pwd -P; \\builtin printf x)" 1; '
-            '\\builtin set -- "${@:1:4}" "${5%$\'\\n\'x}" 1; '
-            'else \\builtin set -- "${@:1:5}" 0; fi; fi; '
+            f"if [[ ! $5 -ef . ]]; then {n}_d=$(\\builtin pwd -P; \\builtin printf x); "
+            f"{n}_d=${{{n}_d%$'\\n'x}}; "
+            f'if [[ -d ${n}_d ]]; then \\builtin set -- "${{@:1:4}}" "${n}_d" 1; '
+            f'else \\builtin set -- "${{@:1:5}}" 0; fi; \\builtin unset -v {n}_d; fi; '
             '[[ $3 != *expand_aliases* ]] || \\builtin set -- "${@:1:3}" "$4A" "${@:5}"; '
             f"[[ -z ${{{n}_c+x}} ]] && \\builtin printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s\\007' "
             f'"$2" "$1" "${{3%%:*}}$4${{{n}_t:+D}}" "$6" "$2" "$5" "$2" >&0 || PS1=${n}_p {n}_v=$1; '
-            "\\builtin jobs >&2 || [[ 1 ]]; }"
+            "\\builtin jobs || [[ 1 ]]; }"
         )
 
     def _sane(self) -> str:
@@ -106,7 +106,7 @@ class BashFrame:
             f'{n}_z() {{ \\builtin command {DEAF} <&0; {n}_w "$1" "$2"; {n}_d=; '
             f'until [[ ${n}_d == "$2" ]]; do IFS= \\builtin read -r {n}_d || '
             f"\\builtin command stty || break; done <&0; \\builtin unset -v {n}_d; "
-            f"\\builtin command {RIGHT} <&0; }}"
+            f"\\builtin command {RIGHT} <&0 || [[ 1 ]]; }}"
         )
 
     def _states(self) -> tuple[str, str]:
@@ -134,7 +134,7 @@ class BashFrame:
         interrupt only, or where the end mark failed. An assignment and a prompt work in any case."""
         n = self._name
         return (
-            f"{n}_h() {{ PS1=${n}_p {n}_f={_QUIET}; \\builtin set +xvt; "
+            f"{n}_h() {{ PS1=${n}_p {n}_f={_QUIET}; \\builtin set +axvt; "
             f"\\builtin shopt -u expand_aliases; {n}_i; "
             f"\\builtin printf '\\033]8671;P;{self._token};%s\\007' $$ >&0 && \\builtin unset -v PS1; }}"
         )
@@ -151,13 +151,13 @@ class BashFrame:
             check = f'case ${n}_v in 1) \\builtin command bash -n <<<"${n}_c" || {n}_v=2;; esac; '
             heal = "" if readonly else self._heal
             return typed + one_word(body) + encode(f"; {heal}{self._program(what, check)}\n")
-        if what.traps and _takes_another_line(what.text):
-            # The ERR trap has seen the failing command; it must not see the frame's `eval` fail as well.
-            body += f"\n{{ {self._aside()}; }} >/dev/null 2>&1"
+        guarded = may_exit_on_error(what)
         typed += one_word(body)
-        if what.traps or what.sane or what.stdin_tty:
+        if what.traps or guarded or what.sane or what.stdin_tty:
             heal = self._sane_heal(nonce) if what.sane else self._heal
-            return typed + encode(f" PROMPT_COMMAND={quote(heal + self._program(what, ''))}\n")
+            kept = self._aside() if what.traps else f"{n}_v=$?" if guarded else ""
+            program = f"{heal}{self._seeing_status(kept) if kept else ''}{self._program(what, '')}"
+            return typed + encode(f" PROMPT_COMMAND={quote(program)}\n")
         parts = f"${n}_1'{nonce}'${n}_2" if what.announced else f"${n}_3"
         return typed + f" PROMPT_COMMAND={parts}'{nonce}'${n}_4\n".encode()
 
@@ -171,7 +171,7 @@ class BashFrame:
         )
         function = f"{n}_z" if sane else f"{n}_w"
         mark = f'{function} "${n}_v" {nonce}'
-        return encode(f" {{ {n}_v=${{{n}_v-$?}}; {mend}; {mark}; }} 2>/dev/null\n")
+        return encode(f" {{ {n}_v=${{{n}_v-$?}}; {mend}; {mark}; }} >/dev/null 2>&1 || PS1=${n}_p\n")
 
     def release(self, nonce: str) -> bytes:
         """See Frame.release."""
@@ -179,10 +179,9 @@ class BashFrame:
 
     def as_typed(self, data: bytes, command: str) -> bytes:
         """See Frame.as_typed."""
-        line = rb"%b_c='(?s:.*?) PROMPT_COMMAND=(?:\$\S*%b_4|'(?s:.*?)/dev/null 2>&1')" % (
-            (self._name.encode(),) * 2
-        )
-        return re.sub(line, lambda _: encode(command), data)
+        name = self._name.encode()
+        program = rb"(?:\$%b_\d\S*%b_4|'(?s:.*?) \|\| PS1=\$%b_p')" % (name, name, name)
+        return re.sub(rb"%b_c='(?s:.*?) PROMPT_COMMAND=%b" % (name, program), lambda _: encode(command), data)
 
     def _program(self, what: Framed, check: str) -> str:
         """The program of a command that needs more than the quick one.
@@ -194,7 +193,8 @@ class BashFrame:
 
     def _end_text(self, what: Framed, check: str) -> str:
         n = self._name
-        before = f"[[ ${{{n}_v-}} ]] || {{ {self._aside()}; }}; " if what.traps else ""
+        # `case` leaves `$?` alone.
+        before = f"case ${{{n}_v-}} in '') {self._aside()};; esac; " if what.traps else ""
         before += f"{n}_v=${{{n}_v-$?}}; {check}" if check else ""
         return self._marking(what.nonce, sane=what.sane, before=before)
 
@@ -202,7 +202,7 @@ class BashFrame:
         n = self._name
         function = f"{n}_z" if sane else f"{n}_w"
         status = f'"${{{n}_v-$?}}"'
-        return f"{{ {before}{function} {status} {nonce}; }} >/dev/null 2>&1"
+        return f"{{ {before}{function} {status} {nonce}; }} >/dev/null 2>&1 || PS1=${n}_p"
 
     def _sane_heal(self, nonce: str) -> str:
         """An interrupted program that could be typed to: what was typed after Ctrl-C is dropped as well."""
@@ -220,6 +220,16 @@ class BashFrame:
             "[[ $(\\builtin trap -p TERM) ]] || \\builtin trap 'exit 143' TERM"
         )
 
+    def _seeing_status(self, kept: str) -> str:
+        """Let a line of the frame's end the text, if that is whole: so says the shell's own parser.
+
+        An ERR trap has seen a failing command, and `set -e` has let it pass: neither must see the frame's
+        `eval` fail as well."""
+        n = self._name
+        whole = f"\\builtin eval \"{n}_k() {{\"$'\\n'\"${n}_c\"$'\\n}}'"
+        line = quote(f"\n{{ {kept}; }} >/dev/null 2>&1").replace("\n", "'$'\\n''")
+        return f"if {{ {whole}; }} >/dev/null 2>&1; then {n}_c+={line}; \\builtin unset -f {n}_k; fi; "
+
     def _first_line(self, what: Framed) -> str:
         """What a command's text begins with: the state that was put by after the last one; mostly nothing."""
         n, before = self._name, what.before
@@ -227,13 +237,11 @@ class BashFrame:
         flags = before.flags if before is not None else ""
         if "A" in flags:
             words.append("\\builtin shopt -s expand_aliases")
-        if "a" in flags:
-            words.append(f"\\builtin export -n PROMPT_COMMAND {n}_c {n}_f {n}_t {n}_v")
         if what.traps and "kill" not in what.text:
             words.append(
                 "[[ $(\\builtin trap -p TERM) != \"trap -- 'exit 143' SIGTERM\" ]] || \\builtin trap - TERM"
             )
-        if options := "".join(letter for letter in "xv" if letter in flags):
+        if options := "".join(letter for letter in "axv" if letter in flags):
             words.append(f"\\builtin set -{options}")
         status = before.status if before is not None else 0
         if "D" in flags:
@@ -244,11 +252,6 @@ class BashFrame:
             # No ERR trap and no errexit for that.
             words[-1] += " && :"
         return "{ " + "; ".join(words) + "; } >/dev/null 2>&1" if words else ""
-
-
-def _takes_another_line(text: str) -> bool:
-    """Whether a line after the text is surely a command of its own."""
-    return "<<" not in text and not text.rstrip().endswith("\\")
 
 
 def _may_be_unfinished_substitution(text: str) -> bool:

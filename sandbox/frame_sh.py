@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sandbox.framing import DEAF, RIGHT, Framed, controls_in, hint_of, one_word
+from sandbox.framing import (
+    DEAF,
+    RIGHT,
+    Framed,
+    controls_in,
+    hint_of,
+    may_exit_on_error,
+    one_word,
+)
 from sandbox.shell import encode, quote
 
 _OWN = "\\command "
@@ -27,16 +35,16 @@ class ShFrame:
         # A variable that is still there shows that `command` is not the shell's; then the hint is shown.
         there = (
             f'if ! {_OWN}test "${n}_d" -ef .; then {n}_x=0; '
-            f'if {_OWN}test -d "$({_OWN}pwd -P)"; then {n}_x=1; '
-            f"{n}_d=$({_OWN}pwd -P; {_OWN}printf x); {n}_d=${{{n}_d%??}}; fi; fi; "
+            f"{n}_k=$({_OWN}pwd -P; {_OWN}printf x); {n}_k=${{{n}_k%??}}; "
+            f'if {_OWN}test -d "${n}_k"; then {n}_x=1 {n}_d=${n}_k; fi; fi; '
         )
         mark = (
             f"{_OWN}printf '\\033]8671;E;%s;%s;%s;%s;%s;%s;%s\\007' "
-            f'"$2" "$1" "$-${n}_r" "${n}_x" "$2" "${n}_d" "$2" >&9; '
-            f"\\set +xv; {_OWN}jobs; \\unset {n}_x {n}_d {n}_r {n}_v"
+            f'"$2" "$1" "${n}_f${n}_r" "${n}_x" "$2" "${n}_d" "$2" >&9; '
+            f"{_OWN}jobs; \\unset {n}_f {n}_x {n}_k {n}_d {n}_r {n}_v {n}_c"
         )
         report = (
-            f"{n}() {{ {n}_v=$1 {n}_k=x {n}_r= {n}_x=1 {n}_d=${{PWD-}}; "
+            f"{n}() {{ {n}_f=$-; \\set +axv; {n}_v=$1 {n}_k=x {n}_r= {n}_x=1 {n}_d=${{PWD-}}; "
             f"{_OWN}unset {n}_k PS1 PS2 || {n}_r=R; "
             f"case ${{{n}_k-}} in x) ;; *) case ${n}_r in '') PS1= PS2=; esac; {there}{mark};; esac; }}"
         )
@@ -62,10 +70,25 @@ class ShFrame:
         readonly = what.before is not None and "R" in what.before.flags
         # Shown by a shell that waits for a line, with its pid.
         hint = "" if readonly else f"PS1=${n}_p; "
-        head = encode(f" {self._controls(body)}{hint}{start}\\command eval ")
         source = "/dev/tty" if what.stdin_tty else "/dev/null"
-        end = self._end_text(what.nonce, "$?", what.sane)
-        return head + one_word(body, f"{n}_", len(head)) + encode(f" <{source}; {end}\n")
+        end = f" <{source}; {self._end_text(what.nonce, f'${{{n}_v-$?}}', what.sane)}\n"
+        if may_exit_on_error(what):
+            head = encode(f" {self._controls(body)}{hint}{n}_c=")
+            end = f'; {start}{self._seeing_status()}\\command eval "${n}_c"{end}'
+        else:
+            head = encode(f" {self._controls(body)}{hint}{start}\\command eval ")
+        return head + one_word(body, f"{n}_", len(head)) + encode(end)
+
+    def _seeing_status(self) -> str:
+        """Let a line of the frame's end the text, if that is whole: so says the shell's own parser.
+
+        `set -e` has let a failing command pass: it must not see the frame's `eval` fail."""
+        n = self._name
+        line = f'{n}_c="${n}_c\n{{ {n}_v=\\$?; }} 2>/dev/null"'
+        return (
+            f'if {{ \\command eval "{n}_k() {{\n${n}_c\n}}"; }} >/dev/null 2>&1; '
+            f"then {line}; \\unset -f {n}_k; fi; "
+        )
 
     def _controls(self, text: str) -> str:
         """Shell text that sets the variables that stand for control bytes."""
@@ -107,7 +130,7 @@ class ShFrame:
         if before is None:
             return ""
         words = []
-        if options := "".join(letter for letter in "xv" if letter in before.flags):
+        if options := "".join(letter for letter in "axv" if letter in before.flags):
             words.append(f"\\set -{options}")
         if before.status:
             # No errexit for that.

@@ -22,6 +22,7 @@ from sandbox.shell import encode
 _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,095 bytes (n_tty.c)
 _SLICE_BYTES = 1_500  # quotes double or quadruple a slice at worst; those are cut smaller
 _CONTROLS = re.compile(r"([\x01-\x08\x0b-\x1f\x7f])")
+_SETS = re.compile(r"\bset\s|errexit")
 _TRAPS = re.compile(r"\btrap\b|DEBUG|\bsource\b|(?:^|[\s;&|(])\.\s")
 
 _SHELL_START = (
@@ -114,6 +115,11 @@ def read_shell_start(token: str, data: bytes) -> tuple[int, str] | None:
 def may_set_traps(text: str) -> bool:
     """Whether a command may set a trap; looking costs two processes, so not after each one."""
     return _TRAPS.search(text) is not None
+
+
+def may_exit_on_error(what: Framed) -> bool:
+    """Whether `set -e` may hold at the end of a command."""
+    return (what.before is not None and "e" in what.before.flags) or _SETS.search(what.text) is not None
 
 
 def controls_in(text: str) -> list[str]:

@@ -182,7 +182,10 @@ class Desk:
         return await settled(way.open())
 
     async def _close(self, opened: Opened) -> None:
-        await settled(opened.close())
+        try:
+            await settled(opened.close())
+        except Exception as error:  # a contender that cannot close one keeps its figures
+            sys.stderr.write(f"{_words(error)}\n")
 
     async def ask_beside(self, question: Question) -> Reply:
         """How long a quick command takes that is asked for at the same moment as a slow one:

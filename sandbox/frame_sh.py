@@ -43,8 +43,11 @@ class ShFrame:
             f'"$2" "$1" "${n}_f${n}_r" "${n}_x" "$2" "${n}_d" "$2" >&9; '
             f"{_OWN}jobs; \\unset {n}_f {n}_x {n}_k {n}_d {n}_r {n}_v {n}_c"
         )
+        # busybox ash: an error in a forked child jumps to the handler of the frame's `command` in the child's
+        # copy of the stack, so that the child comes to the end mark. It ends there, as in a script.
+        child = f'{n}_g() {{ {_OWN}test /proc/self -ef "/proc/$$" || \\exit "$1"; }}'
         report = (
-            f"{n}() {{ {n}_f=$-; \\set +axv; {n}_v=$1 {n}_k=x {n}_r= {n}_x=1 {n}_d=${{PWD-}}; "
+            f'{n}() {{ {n}_g "$1"; {n}_f=$-; \\set +axv; {n}_v=$1 {n}_k=x {n}_r= {n}_x=1 {n}_d=${{PWD-}}; '
             f"{_OWN}unset {n}_k PS1 PS2 || {n}_r=R; "
             f"case ${{{n}_k-}} in x) ;; *) case ${n}_r in '') PS1= PS2=; esac; {there}{mark};; esac; }}"
         )
@@ -59,7 +62,8 @@ class ShFrame:
             if cwd
             else b""
         )
-        return encode(f" {report}; {keep}; {quiet}; {n}_p={shown} PS1= PS2=\n") + enter
+        no_proc = f"{_OWN}test /proc/self -ef /proc/$$ || {n}_g() {{ :; }}"
+        return encode(f" {report}; {keep}; {child}; {no_proc}; {quiet}; {n}_p={shown} PS1= PS2=\n") + enter
 
     def command(self, what: Framed) -> bytes:
         """See Frame.command."""
@@ -120,7 +124,7 @@ class ShFrame:
             f"{_OWN}stty || break; done </dev/tty; \\unset {n}_d {n}_v"
         )
         return (
-            f'{{ {n}_v={status}; {_OWN}{DEAF} </dev/tty; {n} "${n}_v" {nonce}; {drop}; '
+            f'{{ {n}_v={status}; {n}_g "${n}_v"; {_OWN}{DEAF} </dev/tty; {n} "${n}_v" {nonce}; {drop}; '
             f"{_OWN}{RIGHT} </dev/tty || :; }}{_QUIET}"
         )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from fuzz.grammar import Dialect
-from fuzz.normal import Contender, excluded, normal, runs_side_by_side
+from fuzz.normal import Contender, excluded, is_substitutions_error, normal, runs_side_by_side
 from fuzz.seen import Difference, Seen
 from fuzz.shells import Observer, Outcome, Runner
 from fuzz.yard import Yard
@@ -129,6 +129,9 @@ class Lab:
         """Scripts one after another in one named shell, against one file that holds them all."""
         script = b"\n".join(scripts)
         whole = self.reference(script, merged=True)
+        said = whole.stdout + repr(whole.files).encode()
+        if is_substitutions_error(self.dialect, script, said):
+            return []
         after = self._handed_on(script)
         if after is not None and not (b"EXIT" in script or _same_end(after, whole, script)):
             # The further line became part of the script (a comment, a backslash, a trace).
@@ -150,6 +153,8 @@ class Lab:
         """The script in a file, then a line that writes the shell's state; None if it was not reached.
 
         The shell is killed then: what it does at its end (an EXIT trap) a named shell does not yet."""
+        if script.endswith(b"\\"):
+            return None
         self._yard.fresh()
         self._yard.write_script(script + f"\n{self._yard.observer.line()}\nkill -KILL $$\n".encode())
         seen = self._reference([self.shell, self._yard.script], True)

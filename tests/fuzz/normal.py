@@ -20,8 +20,9 @@ _HEADS = {
     "ash": re.compile(_NAME + rb"(?:eval: )?(?:line (\d+): )?"),
 }
 _MATCHING = re.compile(rb"(unexpected EOF while looking for matching) `.'")
-_SOURCED = re.compile(rb"(?:SHELL: )?(?:\./)?f\d: line \d+: ")
+_SOURCED = re.compile(rb"(?:SHELL: )?(?:(?:\./)?f\d|/dev/fd/N|/dev/stdin): line \d+: ")
 _AT_LINE = re.compile(rb"(here-document at line )\d+")
+_DESCRIPTOR = re.compile(rb"/dev/fd/6\d")
 _KILLED = re.compile(
     rb"(?<=[: ])\s*\d+ (?=(?:Hangup|Killed|Terminated|User defined|Broken pipe|Aborted|Segm))"
 )
@@ -34,6 +35,7 @@ def normal(data: bytes, dialect: str, *, lines: bool) -> bytes:
     def head(found: re.Match[bytes]) -> bytes:
         return b"SHELL: line " + found[1] + b": " if lines and found[1] else b"SHELL: "
 
+    data = _DESCRIPTOR.sub(b"/dev/fd/N", data)
     data = _KILLED.sub(b"PID ", _HEADS[dialect].sub(head, data))
     if not lines:
         data = _MATCHING.sub(rb"\1", data)
@@ -69,11 +71,10 @@ def _rule(contenders: tuple[Contender, ...], dialects: tuple[str, ...], pattern:
 
 
 _START = r"(?:^|[;&|(){}\n`])\s*"
+_BACKGROUND = r"(?<![&><|\\])&(?![&>])"
 _END = r"\s*(?:$|[;&|)}\n#`])"
-# Differences that are known and not settled yet.
-OPEN: tuple[Exclusion, ...] = (_rule(_NAMED, ("bash",), r"[$<>]\(", "N4"),)
 EXCLUDED: tuple[Exclusion, ...] = (
-    _rule(_ALL, _EVERY, r"(?<!c 'echo \")\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
+    _rule(_ALL, _EVERY, r"\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
     _rule(_ALL, _EVERY, r"(?<!kill -\w{3} )(?<!kill -\w{4} )\$\$|<<.*\$\$", "FZ-05: a process id"),
     _rule(
         _ALL,
@@ -114,15 +115,31 @@ EXCLUDED: tuple[Exclusion, ...] = (
     ),
     _rule(_NAMED, ("bash",), r"(?<!\\)(?:\\\\)*\\\Z", "FZ-06: a backslash at the end is itself in `eval`"),
     _rule(_NAMED, _SMALL, r"set -\w*v", "FZ-06: dash shows lines as it reads them, and `eval` reads none"),
-    _rule(_NAMED, _SMALL, r"kill -INT", "FZ-07: an interactive dash shows a newline at an interrupt"),
+    _rule(_NAMED, ("bash",), _BACKGROUND + r".*wait -n", "FZ-07: bash tells what `wait -n` waited for"),
+    _rule(
+        _NAMED,
+        _SMALL,
+        _BACKGROUND + r".*(?:\. |eval|[\w:]\?|set -\w*u|readonly)",
+        "FZ-07: an error throws dash to its prompt, which tells of jobs",
+    ),
+    _rule(_NAMED, ("bash",), r"set -\w*r", "FZ-07: what may not redirect cannot be framed"),
+    _rule(_NAMED, _EVERY, r"kill -INT", "FZ-07: an interactive shell shows a newline at an interrupt"),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(
         _NAMED,
         _EVERY,
-        r"(?<![&><|\\])&(?![&>])(?!.*\bwait(?:\s*$|\s*[;\n}]|\s+(?:-n\b|[$%])))",
+        _BACKGROUND + r"(?!.*\bwait(?:\s*$|\s*[;\n}]|\s+(?:-n\b|[$%])))",
         "FZ-07: what a background job prints later is not this command's",
     ),
-    _rule(_NAMED, _EVERY, r"DEBUG.*EXIT|EXIT.*DEBUG", "FZ-07: EXIT comes when the shell is ended"),
+    _rule(
+        ("session",), _EVERY, r"\bexec\b[^;\n]*<", "FZ-07: each command begins with /dev/null as its input"
+    ),
+    _rule(
+        _NAMED,
+        _EVERY,
+        r"(?:DEBUG|set -\w*[xv]).*EXIT|EXIT.*(?:DEBUG|set -\w*[xv])",
+        "FZ-07: EXIT comes when the shell is ended",
+    ),
 )
 
 
@@ -130,11 +147,6 @@ def excluded(contender: Contender, dialect: str, text: str) -> str | None:
     """Why a script is not given to a contender; None: it is."""
     for rule in EXCLUDED:
         if contender in rule.contenders and dialect in rule.dialects and rule.pattern.search(text):
-            return rule.why
-    for rule in OPEN:
-        if contender in rule.contenders and dialect in rule.dialects and rule.pattern.search(text):
-            if rule.why == "N4" and text.count("(") <= text.count(")"):
-                continue
             return rule.why
     return None
 
@@ -164,6 +176,15 @@ _SIDE_BY_SIDE = re.compile(rb"(?<![|>])\|(?!\|)|(?<![&><|])&(?![&>])|[<>]\(|\bco
 def runs_side_by_side(script: bytes) -> bool:
     """Whether parts of a script may run at once, and so speak in any order."""
     return _SIDE_BY_SIDE.search(script) is not None
+
+
+_SUBSTITUTION = re.compile(rb"[$<>]\(|`")
+
+
+def is_substitutions_error(dialect: str, script: bytes, messages: bytes) -> bool:
+    """FZ-07: of a syntax error in a substitution an interactive bash says less, and runs the next line."""
+    found = _PARSER_WROTE.search(messages) is not None
+    return dialect == "bash" and found and _SUBSTITUTION.search(script) is not None
 
 
 def crashed(code: int | None) -> bool:

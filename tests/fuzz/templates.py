@@ -74,7 +74,7 @@ cat
 read v1; echo "rc=$? $v1"
 (exit «int»)
 sh -c 'exit «code»'
-sh -c 'echo "$0 $1"; exit 3' a b
+sh -c 'echo "$1"; exit 3' a b
 eval «word»
 eval 'echo "$v1"; false'
 eval "echo «sq»"
@@ -754,7 +754,7 @@ echo err 2>&1 >/dev/null |& cat
 cat <<< "a"'b'$'\n'c
 cat <<<$v1 <<<last
 trap 'echo x' EXIT; (echo sub); bash -c 'exit 2'; echo $?
-bash -c 'echo "$0 $1 $BASH_SUBSHELL"' name arg
+bash -c 'echo "$1 $BASH_SUBSHELL"' name arg
 bash -c 'nosuchcommand'; echo $?
 bash -c 'if'; echo $?
 (echo $BASH_SUBSHELL; (echo $BASH_SUBSHELL))

@@ -11,6 +11,7 @@ from sandbox import shell
 from sandbox.backend import Process
 from sandbox.errors import BackendError, Cancelled, Closed
 from sandbox.lane import LaneLost
+from sandbox.limits import with_limit
 from sandbox.output import Keeper, checked_limit
 from sandbox.sweeper import Ending, Sweeper
 from sandbox.values import (
@@ -44,6 +45,12 @@ _HELD_BYTES = 1 << 20
 
 class NotBegun(Exception):
     """The launcher ended before the command began: nothing ran."""
+
+    def failure(self, stderr: bytes) -> BackendError:
+        """The error for the caller: that of the place if it had one."""
+        if isinstance(self.__cause__, BackendError):
+            return self.__cause__
+        return BackendError(str(self), stderr=stderr)
 
 
 @dataclass
@@ -117,14 +124,21 @@ class Call:
         """Write the launch line and the input; by a thread if the pipe does not take it at once."""
         stdin = self.request.stdin
         data = memoryview(line + (stdin or b""))
-        data = data[self.process.write(bytes(data[:65_536]), 0) :]
+        try:
+            data = data[self.process.write(bytes(data[:65_536]), 0) :]
+        except BackendError as error:
+            raise NotBegun(str(error)) from error
         if not data:
             if stdin is not None:
                 self.process.close_stdin()
             return
-        threading.Thread(
+        feeder = threading.Thread(
             target=_feed_rest, args=(self.process, data, stdin is not None), daemon=True, name="coderig-stdin"
-        ).start()
+        )
+        try:
+            feeder.start()
+        except RuntimeError as error:
+            raise BackendError(with_limit("cannot give the command its input", error)) from error
 
     def finish(self, timeout_s: float) -> ExecResult:
         """Read until the command has ended, or end it."""

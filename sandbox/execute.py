@@ -107,7 +107,7 @@ class Executor:
                 return call.finish(timeout_s)
             except NotBegun as error:
                 if not launcher.waited:
-                    raise BackendError(str(error), stderr=call.kept("stderr")) from None
+                    raise error.failure(call.kept("stderr")) from None
             except BackendError as error:
                 error.stdout, error.stderr = call.kept("stdout"), call.kept("stderr")
                 if isinstance(error, LaneLost) or error is call.raised:

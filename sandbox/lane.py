@@ -13,12 +13,16 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError
 from sandbox.values import START_TIMEOUT_S, Chunk, Deadline, SpawnRequest
 
 _LONG_S = 5.0
+_LAST_WORDS_S = 2.0
+HEAD = b"kill -0 $PPID || exit 125; "
+"""In front of a command's line: a launcher whose lane was killed does not begin, for nobody would report."""
 # What marks begin with: a byte that is rare in output, so that looking for one costs nothing.
 _RS = b"\x1e"
 
@@ -185,7 +189,19 @@ class Lane:
 
         early  what its launcher has said already"""
         self.early = early
-        return self.feed or self.process.write(self._prelude, 1.0) == len(self._prelude)
+        try:
+            return self.feed or self.process.write(self._prelude, 1.0) == len(self._prelude)
+        except BackendError:
+            return False
+
+    def is_there(self) -> bool:
+        """Whether it still waits, as far as can be told without asking it."""
+        try:
+            chunk = self.process.read(0)
+        except BackendError:
+            return False
+        self.early = Chunk(self.early.stdout + chunk.stdout, self.early.stderr + chunk.stderr)
+        return not chunk.eof
 
     def begin(self, size_bytes: int, returned: Callable[[Lane, bool], None]) -> LaneProcess:
         """The process of the next command, whose line and input have so many bytes.
@@ -199,8 +215,15 @@ class Lane:
 
     def end(self) -> None:
         """Let it end: what waits finds the end of its input."""
-        self.process.close_stdin()
-        self.process.close()
+        let_go(self.process)
+
+
+def let_go(process: Process) -> None:
+    """End a program that only waits for input. One whose place is gone has ended, or will by itself."""
+    with suppress(BackendError):
+        process.close_stdin()
+    with suppress(BackendError):
+        process.close()
 
 
 class LaneProcess:

@@ -12,13 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from sandbox import shell
 from sandbox.backend import Backend, Process
 from sandbox.errors import BackendError, Closed, TooManyPrograms
-from sandbox.lane import Lane
+from sandbox.lane import HEAD, Lane, let_go
 from sandbox.values import START_TIMEOUT_S, Deadline, SpawnRequest
 
 IDLE_S = 60.0
@@ -106,8 +107,8 @@ class Launchers:
         if kind == "plain" or (self._has_feed and size_bytes <= _FEED_LIMIT_BYTES):
             found = self._pop(kind)
             if isinstance(found, Lane):
-                process = found.begin(size_bytes, self._returned)
-                return Launcher(process, found.token, b"", waited=True)
+                process = found.begin(size_bytes + len(HEAD), self._returned)
+                return Launcher(process, found.token, HEAD, waited=True)
             if found is not None:
                 return found
         return self.new()
@@ -155,14 +156,21 @@ class Launchers:
     def _pop(self, kind: _Kind) -> Lane | Launcher | None:
         if not self._wanted["plain"]:
             return None
+        dead: list[Lane | Launcher] = []
         with self._changed:
             if kind == "feed":
                 self._wanted["feed"] = 1
             waiting = self._waiting[kind]
             found = waiting.popleft() if waiting else None
+            # A lane whose connection is lost is no reason for a command to fail: nothing has begun.
+            while isinstance(found, Lane) and not found.is_there():
+                dead.append(found)
+                self._count[kind] -= 1
+                found = waiting.popleft() if waiting else None
             if isinstance(found, Launcher):
                 self._count[kind] -= 1
             self._wake()
+        _end(dead)
         return found
 
     def _returned(self, lane: Lane, usable: bool) -> None:
@@ -192,8 +200,11 @@ class Launchers:
         if self._thread is not None:
             self._changed.notify_all()
         elif self._shell is not None and self._wanted["plain"] and not self._closed:
-            self._thread = threading.Thread(target=self._work, daemon=True, name="coderig-ahead")
-            self._thread.start()
+            thread = threading.Thread(target=self._work, daemon=True, name="coderig-ahead")
+            # Where no thread can be started, commands start as they would without.
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def _work(self) -> None:
         while (kind := self._next()) is not None:
@@ -248,6 +259,5 @@ def _end(idle: list[Lane | Launcher]) -> bool:
         if isinstance(each, Lane):
             each.end()
         else:
-            each.process.close_stdin()
-            each.process.close()
+            let_go(each.process)
     return bool(idle)

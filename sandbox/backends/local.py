@@ -15,8 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from sandbox.backends.limits import with_limit
 from sandbox.errors import BackendError
+from sandbox.limits import with_limit
 from sandbox.values import Ahead, Chunk, PtySize, SpawnRequest
 
 _READ_BYTES = 256 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import COLD, PLACES, Place, needs, open_place
-from services.ssh_service import start_sshd
+from services.ssh_service import SshService, start_sshd
 
 from sandbox import BackendError, LocalSandbox, Sandbox, SSHSandbox, lane, warm
 from sandbox.backends.local import LocalBackend
@@ -173,6 +174,22 @@ def test_what_waits_may_die_and_no_command_is_lost(place: Place) -> None:
             assert box.exec("cat; exit 3", stdin=b"in").stdout == "in"
 
 
+@pytest.mark.spec("WX-06")
+@pytest.mark.ssh
+def test_a_connection_that_was_lost_while_nothing_ran_costs_no_command() -> None:
+    with start_sshd() as server, SSHSandbox(_options(server), "/tmp") as box:
+        for number in range(3):
+            warmed(box)
+            box.exec("cat", stdin=b"x")
+            # The lane's parent is the process that serves the connection.
+            connection = box.exec(
+                "read -r line </proc/$PPID/stat; set -- ${line##*) }; echo $2"
+            ).stdout.strip()
+            os.kill(int(connection), signal.SIGKILL)
+            until(lambda: not any(each.alive for each in box.backend._connections))  # type: ignore[attr-defined]
+            assert box.exec(f"echo {number}").stdout == f"{number}\n"
+
+
 @pytest.mark.spec("WX-07")
 @pytest.mark.parametrize("pair", LANES, indirect=True)
 def test_a_command_that_kills_its_watcher_is_told_as_unknown_and_ended(pair: list[Place]) -> None:
@@ -264,20 +281,22 @@ def test_a_place_that_cannot_have_lanes_works_without(
 @pytest.mark.spec("WX-12")
 @pytest.mark.ssh
 def test_what_waits_gives_its_channels_back_when_they_are_needed() -> None:
-    with start_sshd(max_sessions=3) as server:
-        options = SshOptions(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            identity_file=str(server.identity_file),
-            known_hosts_file=str(server.known_hosts_file),
-            use_ssh_config=False,
-            max_connections=1,
-        )
-        with SSHSandbox(options, "/tmp") as box:
-            warmed(box)
-            shells = [box.shell(f"s{n}") for n in range(3)]
-            assert [shell.run("echo hi").output for shell in shells] == ["hi\n"] * 3
+    with start_sshd(max_sessions=3) as server, SSHSandbox(_options(server, max_connections=1), "/tmp") as box:
+        warmed(box)
+        shells = [box.shell(f"s{n}") for n in range(3)]
+        assert [shell.run("echo hi").output for shell in shells] == ["hi\n"] * 3
+
+
+def _options(server: SshService, max_connections: int = 4) -> SshOptions:
+    return SshOptions(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        identity_file=str(server.identity_file),
+        known_hosts_file=str(server.known_hosts_file),
+        use_ssh_config=False,
+        max_connections=max_connections,
+    )
 
 
 @pytest.mark.spec("WX-13")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from sandbox.backends.limits import with_limit
 from sandbox.errors import BackendError, Closed
+from sandbox.limits import with_limit
 from sandbox.shells import MAX_SHELLS, Shell
 from sandbox.values import OnOutput, StreamName
 

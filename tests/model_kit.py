@@ -20,6 +20,7 @@ from runtime import (
     Item,
     ItemKind,
     Model,
+    ModelError,
     ModelRequest,
     ModelResponse,
     ModelSettings,
@@ -29,10 +30,14 @@ from runtime import (
     Routed,
     Scripted,
     ScriptedCall,
+    ScriptedFailure,
     ScriptedModel,
     StreamOnly,
+    Usage,
     user_message,
 )
+from runtime.items import assistant_message
+from runtime.models.model import Emit
 from runtime.models.stream import TERMINAL, EventType
 
 SEALED = "c2VhbGVkLWFuZC1vcGFxdWU+/=="
@@ -195,3 +200,37 @@ def _check_deltas(values: Sequence[dict[str, Any]], response: ModelResponse) -> 
             # A call without arguments may be told without deltas.
             assert arguments == item.call.arguments or (arguments, item.call.arguments) == ("", "{}")
     assert {kind for kind, _ in told} <= {EventType.SUMMARY_DELTA}
+
+
+OVERLOADED = Reply(status=529, message="overloaded")
+
+
+def failing(status: int | None, **more: Any) -> Scripted:
+    """An answer of a script that fails."""
+    return Scripted(error=ScriptedFailure(message=f"failed with {status}", status=status, **more))
+
+
+class Telling:
+    """A model that tells these events and then answers, or fails."""
+
+    name = "telling"
+
+    def __init__(self, *attempts: tuple[Sequence[str], ModelError | str]) -> None:
+        self._attempts = list(attempts)
+        self.asked = 0
+
+    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+        """See Model."""
+        self.asked += 1
+        kinds, end = self._attempts.pop(0)
+        for kind in kinds:
+            emit(ModelStreamed(kind, f'{{"attempt":{self.asked}}}'))
+        if isinstance(end, ModelError):
+            raise end
+        return ModelResponse(items=(assistant_message(end),), usage=Usage(requests=1))
+
+
+PASSING = ModelError("for now", status=503)
+LASTING = ModelError("for ever", status=400)
+CREATED, FAILED = EventType.CREATED, EventType.FAILED
+DELTA, DONE, CUT = EventType.TEXT_DELTA, EventType.COMPLETED, EventType.INCOMPLETE

@@ -131,12 +131,12 @@ strike() {
   # group at once, because a process that forks outruns any list. What stands still keeps its number, too.
   # Not in the foreground of a shell: that would take its job for suspended.
   if [ "$mode" = tree ]; then
-    # Where half of all processes are taken, everything stands still for a moment: what only starts others
-    # and ends is never seen otherwise. Terminals' shells go on last, or they took their jobs for suspended.
+    # Where half of all processes are taken, everything stands still for a moment (see `freeze`): what only
+    # starts others and ends is never seen otherwise.
     halting=1 turns=0 again=1 frozen=
     send STOP "-$root"
     while [ -n "$again" ] && [ "$turns" -lt 20 ]; do
-      if [ -z "$frozen" ] && crowded; then frozen=1; send STOP -1; fi
+      if [ -z "$frozen" ] && crowded; then freeze; fi
       scan; turns=$((turns + 1))
     done
     halting=
@@ -166,6 +166,10 @@ machine() {
   now=${now#*/}
   case $most$now in *[!0-9]*) return 1;; esac
 }
+# Only in a container, which we entered from outside (a parent of 0, pid_namespaces(7)): elsewhere, all that
+# the user runs would stand still, and he who has us run with it.
+freeze() { if [ "$PPID" = 0 ]; then frozen=1; send STOP -1; fi; }
+# Terminals' shells go on last, or they took their jobs for suspended.
 thaw() {
   for q in $others; do send CONT "$q"; done
   for q in $leaders; do send CONT "$q"; done
@@ -174,7 +178,7 @@ thaw() {
 count() {
   said=
   if crowded; then
-    frozen=1; send STOP -1; scan; thaw
+    freeze; scan; if [ -n "$frozen" ]; then thaw; fi
   elif ! limited; then
     most=0
     if machine && [ $((now * 4)) -ge "$most" ]; then scan; else most=0; fi

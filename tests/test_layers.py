@@ -20,8 +20,6 @@ CODETOOLS_OF_RUNTIME = {"runtime.tools", "runtime.schema"}
 HEAVY: dict[str, str | tuple[str, ...]] = {
     "docker": "sandbox/backends/docker",
     "paramiko": "sandbox/backends/ssh",
-    "ptyprocess": "sandbox/backends/local.py",
-    "pyte": "sandbox/screen.py",
     "openai": "runtime/models/openai",
     "anthropic": "runtime/models/anthropic",
     "tree_sitter": "codetools/",

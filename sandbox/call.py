@@ -169,6 +169,7 @@ class Call:
             if self.status is not None and self._is_over(now_s):
                 return self._result(self.status)
             if deadline.passed:
+                self._check_wanted(deadline)  # the callback may have cancelled meanwhile
                 return self._time_out()
 
     def _is_over(self, now_s: float) -> bool:

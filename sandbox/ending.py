@@ -16,14 +16,24 @@ def stop_command(line: Line) -> tuple[tuple[Survivor, ...], str]:
     """Whatever it takes to have the shell back at its prompt; who survived, and how it was done in a word.
 
     The shell may still not be back: then the running command has no mark."""
+    mark = line.running.mark if line.running is not None else ""
     line.interrupt()
     if _back_within(line, GRACE_S):
-        return (), "interrupted"
-    ending = line.sweeper.end(line.pid, foreground=True, pump=line.drain, done=lambda: line.has_mark)
+        return _end_background(line, mark), "interrupted"
+    left = _end_background(line, mark)
+    ending = line.sweeper.end(line.pid, part="foreground", pump=line.drain, done=lambda: line.has_mark)
     if not _back_within(line, GRACE_S) and line.running is not None:
         line.interrupt()
         _back_within(line, GRACE_S)
-    return ending.survivors, "terminated"
+    return left + ending.survivors, "terminated"
+
+
+def _end_background(line: Line, mark: str) -> tuple[Survivor, ...]:
+    """What the command has put in the background ends with it; what earlier ones have is left alone."""
+    if not mark or not line.is_alive:
+        return ()
+    ending = line.sweeper.end(line.pid, mark=mark, part="background", pump=line.drain, done=lambda: True)
+    return ending.survivors
 
 
 def kill_shell(line: Line) -> tuple[Survivor, ...]:

@@ -29,6 +29,7 @@ from sandbox.values import (
     MAX_TIMEOUT_S,
     ExecRequest,
     ExecResult,
+    OnOutput,
 )
 from sandbox.warm import GivingBack, Launchers
 
@@ -81,6 +82,8 @@ class Executor:
         timeout_s = checked_timeout(request.timeout_s)
         checked_limit(request.limit_bytes)
         checked_spill(request.spill)
+        check_kinds(request.stdin, request.on_output, request.cancel)
+        shell.check_env(request.env)
         mark = new_mark()
         line = shell.launch_line(
             request.command,
@@ -126,6 +129,18 @@ class Executor:
                 launcher.process.close()
                 call.close_keepers()
             launcher = self._launchers.new()
+
+
+def check_kinds(
+    stdin: bytes | None = None, on_output: OnOutput | None = None, cancel: threading.Event | None = None
+) -> None:
+    """RequestError for an argument of a wrong kind; a place would meet it in the middle of a command."""
+    if not isinstance(stdin, bytes | bytearray | memoryview | None):
+        raise RequestError(f"stdin must be bytes, not {shell.shown(stdin)}")
+    if on_output is not None and not callable(on_output):
+        raise RequestError(f"on_output must be a function, not {shell.shown(on_output)}")
+    if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+        raise RequestError(f"cancel must be a threading.Event, not {shell.shown(cancel)}")
 
 
 def checked_timeout(timeout_s: float) -> float:

@@ -12,6 +12,7 @@ import re
 
 from sandbox.framing import DEAF, RIGHT, Framed, hint_of, may_exit_on_error, one_word
 from sandbox.shell import encode, quote
+from sandbox.sweep import kib_of
 
 # Variables of the caller's that would act between two commands. An assignment cannot be kept from
 # them before bash 5.3 without giving up a command, so they do not last.
@@ -235,6 +236,8 @@ class BashFrame:
         n, before = self._name, what.before
         words = []
         flags = before.flags if before is not None else ""
+        if what.mark:
+            words.append(f"\\builtin ulimit -S -m {kib_of(what.mark)} || :")
         if "A" in flags:
             words.append("\\builtin shopt -s expand_aliases")
         if what.traps and "kill" not in what.text:

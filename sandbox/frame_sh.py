@@ -11,7 +11,9 @@ from sandbox.framing import (
     may_exit_on_error,
     one_word,
 )
+from sandbox.marks import Mark
 from sandbox.shell import encode, quote
+from sandbox.sweep import kib_of
 
 _OWN = "\\command "
 _QUIET = " >/dev/null 2>&1 9>/dev/tty"
@@ -131,9 +133,11 @@ class ShFrame:
     def _first_line(self, what: Framed) -> str:
         """What a command's text begins with: the state that was put by after the last one; mostly nothing."""
         n, before = self._name, what.before
-        if before is None:
-            return ""
         words = []
+        if what.mark:
+            words.append(f"{_OWN}ulimit -S -m {kib_of(what.mark)} || :")
+        if before is None:
+            before = Mark(0, "", "", True)
         if options := "".join(letter for letter in "axv" if letter in before.flags):
             words.append(f"\\set -{options}")
         if before.status:

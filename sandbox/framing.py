@@ -23,6 +23,7 @@ _MAX_LINE_BYTES = 3_500  # a terminal in canonical mode cuts an input line at 4,
 _SLICE_BYTES = 1_500  # quotes double or quadruple a slice at worst; those are cut smaller
 _CONTROLS = re.compile(r"([\x01-\x08\x0b-\x1f\x7f])")
 _SETS = re.compile(r"\bset\s|errexit")
+_BACKGROUND = re.compile(r"(?<!&)&(?!&)|setsid|coproc|daemon|nohup")
 _TRAPS = re.compile(r"\btrap\b|DEBUG|\bsource\b|(?:^|[\s;&|(])\.\s")
 
 _SHELL_START = (
@@ -48,6 +49,7 @@ class Framed:
     sane       put the terminal right when the command has ended (see `Frame.release`)
     traps      the shell may have a DEBUG or ERR trap, or get one: put them by afterwards
     announced  a mark tells that the command begins
+    mark       what all that the command starts is to bear (see `sweep.py`); "": nothing
     """
 
     text: str
@@ -57,6 +59,7 @@ class Framed:
     sane: bool = False
     traps: bool = False
     announced: bool = True
+    mark: str = ""
 
 
 class Frame(Protocol):
@@ -115,6 +118,13 @@ def read_shell_start(token: str, data: bytes) -> tuple[int, str] | None:
 def may_set_traps(text: str) -> bool:
     """Whether a command may set a trap; looking costs two processes, so not after each one."""
     return _TRAPS.search(text) is not None
+
+
+def may_leave_behind(text: str) -> bool:
+    """Whether a command may start what does not end with it when it is interrupted.
+
+    Only that has to be marked, and so the shell of any other command is left as it is."""
+    return _BACKGROUND.search(text) is not None
 
 
 def may_exit_on_error(what: Framed) -> bool:

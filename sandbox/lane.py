@@ -32,7 +32,8 @@ _RS = b"\x1e"
 # all; only those can hold the pipes. 125 is a launcher whose input has ended.
 _LANE = r"""
 IFS= read -r cr_secret || exit 125
-# A shell says "Killed" when a signal ended its child: not among the command's own errors.
+# A shell says "Killed" when a signal ended its child: not among the command's own errors. In dash and busybox
+# a command's redirections hold while it is waited for, so they stand in a subshell.
 exec 6>&2 2>/dev/null
 command -v setsid >/dev/null 2>&1 && [ /proc/$$/fd/1 -ef /proc/$$/fd/1 ] || exit 125
 last() { read -r cr_x cr_x cr_x cr_x cr_last </proc/loadavg; }
@@ -64,7 +65,7 @@ left() {
     cr_rounds=$((cr_rounds + 1)); [ $cr_rounds -lt 20 ] || return 0
   done
 }
-plain() { setsid "$1" -c "$2" "$1" 2>&6 6>&-; }
+plain() { (exec setsid "$1" -c "$2" "$1" 2>&6 6>&-); }
 feed() {
   IFS= read -r cr_n || exit 125
   { head -c "$cr_n" 5>&- 6>&- && printf '%sW;' "$cr_secret" >&5; } |

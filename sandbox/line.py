@@ -42,6 +42,7 @@ class Running:
     on_output: OnOutput | None
     began_s: float
     sane: bool
+    mark: str = ""
     interrupted: bool = False
     probed: bool = False
     stuck_s: float = 0.0

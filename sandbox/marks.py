@@ -13,6 +13,12 @@ from dataclasses import dataclass
 OSC = b"\x1b]8671;"
 BEL = b"\x07"
 
+# What bash, dash and busybox say, on a line of its own, when they find that a job has ended.
+_SHELLS_WORDS = re.compile(
+    rb"(?m)^\[\d+\]\s*[+-]?\s+(?:Terminated|Killed|Hangup|Interrupt|Done|Exit)\b.*\n"
+    rb'|^\n?Use "exit" to leave shell\.\n'
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -99,7 +105,7 @@ class MarkReader:
             return b""
         for echo in (self._typed, self._typed.replace(b"\n", b"\r\n")):
             early = early.replace(echo, b"", 1)
-        return early
+        return _SHELLS_WORDS.sub(b"", early)
 
     def _take_echo(self) -> bool:
         """Take out an echo that comes first; False: this may become one."""

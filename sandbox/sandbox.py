@@ -13,6 +13,7 @@ from sandbox.backend import Backend
 from sandbox.errors import BackendError, Closed
 from sandbox.execute import Executor
 from sandbox.files import Files
+from sandbox.shell import check_env, content, path_text
 from sandbox.shell_pool import ShellPool
 from sandbox.shells import Shell, ShellInfo
 from sandbox.spill import SpillStore
@@ -24,6 +25,7 @@ from sandbox.values import (
     ExecResult,
     FileEntry,
     OnOutput,
+    StrPath,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Sandbox:
         self.name = name
         self._backend = backend
         self._directory = directory
+        check_env(env or {})
         self._env = {**QUIET_ENV, **(env or {})}
         self._executor = Executor(backend, self._env, warm=warm)
         self._cwd: str | None = directory if directory and directory.startswith("/") else None
@@ -103,14 +106,14 @@ class Sandbox:
         (nothing ran), Cancelled (the tree was killed), Closed, BackendError (the place failed)."""
         if self._closed:
             raise Closed(f"{self.name} is closed")
-        cwd = self.cwd if not request.cwd else posixpath.join(self.cwd, request.cwd)
+        cwd = posixpath.join(self.cwd, path_text(request.cwd)) if request.cwd else self.cwd
         return self._executor.run(request, cwd=cwd)
 
     def exec(
         self,
         command: str | Sequence[str],
         *,
-        cwd: str | None = None,
+        cwd: StrPath | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -124,7 +127,7 @@ class Sandbox:
             ExecRequest(
                 command=command,
                 cwd=cwd,
-                env=env or {},
+                env={} if env is None else env,
                 stdin=stdin,
                 timeout_s=timeout_s,
                 limit_bytes=limit_bytes,
@@ -147,48 +150,48 @@ class Sandbox:
         """The shells that are open, by name."""
         return self._shells.list()
 
-    def read_file(self, path: str, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
+    def read_file(self, path: StrPath, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
         """The content of a regular file. Raises NotFound, NotAFile, PermissionDenied, TooLarge."""
-        return self._files.read(path, limit_bytes)
+        return self._files.read(path_text(path), limit_bytes)
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: StrPath, data: bytes) -> None:
         """Replace or make a file, atomically where the place allows it; makes parents.
 
         Mode and owner of an existing file stay; links are followed; a file with several hard links
         is written in place. Raises NotAFile, PermissionDenied, NotADirectory."""
-        self._files.write(path, data)
+        self._files.write(path_text(path), content(data))
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: StrPath, data: bytes) -> None:
         """Make a file that must not exist yet; makes parents. Raises AlreadyExists."""
-        self._files.create(path, data)
+        self._files.create(path_text(path), content(data))
 
-    def list_dir(self, path: str = ".") -> list[FileEntry]:
+    def list_dir(self, path: StrPath = ".") -> list[FileEntry]:
         """The entries of a directory, by name. Raises NotFound, NotADirectory, PermissionDenied."""
-        return self._files.list(path)
+        return self._files.list(path_text(path))
 
-    def stat(self, path: str) -> FileEntry:
+    def stat(self, path: StrPath) -> FileEntry:
         """What a path leads to; links are followed. Raises NotFound."""
-        return self._files.stat(path)
+        return self._files.stat(path_text(path))
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: StrPath) -> None:
         """Remove a file, a link (not what it leads to) or an empty directory. Raises NotFound."""
-        self._files.remove(path)
+        self._files.remove(path_text(path))
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old: StrPath, new: StrPath) -> None:
         """Rename; makes parents of `new`, replaces a file there. Raises NotFound, NotAFile."""
-        self._files.rename(old, new)
+        self._files.rename(path_text(old), path_text(new))
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: StrPath) -> None:
         """Make a directory and its parents; one that exists is fine. Raises NotADirectory."""
-        self._files.make_dirs(path)
+        self._files.make_dirs(path_text(path))
 
-    def upload(self, local: Path, path: str) -> None:
+    def upload(self, local: StrPath, path: StrPath) -> None:
         """Copy a local file to the place; an execute bit comes along."""
-        self._files.upload(local, path)
+        self._files.upload(Path(path_text(local)), path_text(path))
 
-    def download(self, path: str, local: Path) -> None:
+    def download(self, path: StrPath, local: StrPath) -> None:
         """Copy a file of the place to a local path."""
-        self._files.download(path, local)
+        self._files.download(path_text(path), Path(path_text(local)))
 
     def close(self) -> None:
         """Close all shells, then the place. Idempotent; running commands are ended."""
@@ -218,7 +221,7 @@ class LocalSandbox(Sandbox):
 
     def __init__(
         self,
-        directory: str | Path | None = None,
+        directory: StrPath | None = None,
         *,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = False,
@@ -227,7 +230,7 @@ class LocalSandbox(Sandbox):
     ) -> None:
         from sandbox.backends.local import LocalBackend
 
-        where = Path(directory or ".").absolute()
+        where = Path(path_text(directory or ".")).absolute()
         super().__init__(
             LocalBackend(inherit_env=inherit_env),
             name=f"local:{where}",

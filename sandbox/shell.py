@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 
 from sandbox.errors import RequestError
 from sandbox.sweep import mark_line
@@ -29,7 +30,9 @@ def quote(text: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse what no shell can carry: a NUL, or a lone surrogate that stands for no byte."""
+    """Refuse what is no text, and what no shell can carry: a NUL, a surrogate that stands for no byte."""
+    if not isinstance(text, str):
+        raise RequestError(f"{what} must be text (str), not {shown(text)}")
     if "\0" in text:
         raise RequestError(f"{what} contains a NUL character, which no shell can carry")
     try:
@@ -38,10 +41,33 @@ def check_text(what: str, text: str) -> None:
         raise RequestError(f"{what} is not valid text: {error.reason} at {error.start}") from None
 
 
+def path_text(path: str | PathLike[str]) -> str:
+    """A path as text. Raises RequestError for what is none."""
+    text = path if isinstance(path, str) else fspath(path) if isinstance(path, PathLike) else None
+    if not isinstance(text, str):
+        raise RequestError(f"a path must be text (str) or a Path, not {shown(path)}")
+    return text
+
+
+def content(data: bytes) -> bytes:
+    """What a file is to hold. Raises RequestError for what is not bytes."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise RequestError(f"a file's content must be bytes, not {shown(data)}")
+    return data
+
+
+def shown(value: object) -> str:
+    """A value of a wrong kind, as an error names it."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:60] + '…'}"
+
+
 def check_env(env: Mapping[str, str]) -> None:
     """Refuse variables that a shell or the kernel cannot hold, naming the variable."""
+    if not isinstance(env, Mapping):
+        raise RequestError(f"env must be a mapping of names to values, not {shown(env)}")
     for name, value in env.items():
-        if not _NAME.match(name):
+        if not isinstance(name, str) or not _NAME.match(name):
             raise RequestError(f"environment variable {name!r}: a name has letters, digits and _ only")
         check_text(f"environment variable {name}", value)
         if len(name) + 1 + len(encode(value)) >= _MAX_STRING_BYTES:
@@ -132,6 +158,8 @@ def launch_line(
 
 
 def _argv_text(argv: Sequence[str]) -> str:
+    if isinstance(argv, bytes | bytearray) or not isinstance(argv, Sequence):
+        raise RequestError(f"the command must be text or a list of texts, not {shown(argv)}")
     if not argv or not argv[0]:
         raise RequestError("the command is an empty list, or its program is empty")
     for argument in argv:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from sandbox.values import Survivor
 
@@ -89,6 +90,7 @@ scan() {
         if [ "$q" != "$root" ] && [ "$group" = "$fore" ] && [ "$session" = "$root" ]; then
           member "$q" "$q:$start=$n" "$group"; continue
         fi;;
+      background) if [ "$q" = "$root" ]; then continue; fi;;
       *)
         if [ "$q" = "$root" ] || [ "$group" = "$root" ] || [ "$session" = "$root" ]; then
           member "$q" "$q:$start=$n" "$group"; continue
@@ -141,7 +143,7 @@ strike() {
     done
     halting=
   else
-    if [ "$fore" -gt 0 ] && [ "$fore" != "$root" ]; then send "$1" "-$fore"; fi
+    if [ "$mode" = foreground ] && [ "$fore" -gt 0 ] && [ "$fore" != "$root" ]; then send "$1" "-$fore"; fi
     scan
   fi
   for q in $found; do send "$1" "$q"; done
@@ -241,12 +243,17 @@ deserted
 _CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -p -c "$1" bash; fi; eval "$1"'
 
 
+Part = Literal["tree", "foreground", "background"]
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One pass over the processes of a place.
 
     root        the tree's root, as seen in the place
-    foreground  only what runs in the foreground of the terminal whose shell is root; spare the shell
+    part        "tree": the root and all below it; "foreground": what runs in the foreground of the
+                terminal whose shell is the root; "background": what bears the mark, wherever it is;
+                both spare the root
     mark        see `new_mark`; "" where the tree has none
     born        when the root began, in the place's clock ticks; 0: not known, ask the root itself;
                 1: the root is gone, its tree may not be
@@ -257,7 +264,7 @@ class Ask:
     """
 
     root: int
-    foreground: bool = False
+    part: Part = "tree"
     mark: str = ""
     born: int = 0
     signal: str = "0"
@@ -265,8 +272,7 @@ class Ask:
 
     def line(self, number: int) -> bytes:
         """The line that asks; its answer bears the number."""
-        mode = "foreground" if self.foreground else "tree"
-        words = ["ask", str(number), str(self.root), mode, self.mark or "-", str(self.born), self.signal]
+        words = ["ask", str(number), str(self.root), self.part, self.mark or "-", str(self.born), self.signal]
         return (" ".join([*words, *sorted(self.known)]) + "\n").encode()
 
 
@@ -285,7 +291,12 @@ def new_mark() -> str:
 
 def mark_line(mark: str) -> str:
     """Shell text that gives the mark to the shell that reads it and to all its descendants; "" for none."""
-    return f"ulimit -S -m {int(mark) // 1024} 2>/dev/null; " if mark else ""
+    return f"ulimit -S -m {kib_of(mark)} 2>/dev/null; " if mark else ""
+
+
+def kib_of(mark: str) -> int:
+    """A mark as `ulimit -m` takes it."""
+    return int(mark) // 1024
 
 
 def sweep_argv(token: str) -> list[str]:

@@ -54,20 +54,20 @@ class _Tree:
 
     root: int
     mark: str
-    foreground: bool
+    part: sweep.Part
     pump: Pump
     born: int = 0
     known: set[str] = field(default_factory=set)
 
     def ask(self, signal: str) -> sweep.Ask:
         known = frozenset(sorted(self.known)[-_KNOWN_MAX:])
-        return sweep.Ask(self.root, self.foreground, self.mark, self.born, signal, known)
+        return sweep.Ask(self.root, self.part, self.mark, self.born, signal, known)
 
     def goes_on(self, done: Callable[[], bool], empty: int) -> bool:
         """Whether to look again, though nobody was found the last times.
 
         The root may be about to end; a shell may be about to begin the next command of a list."""
-        return not done() and (not self.foreground or empty < _LOOKS)
+        return not done() and (self.part == "tree" or empty < _LOOKS)
 
     def note(self, seen: sweep.Seen) -> dict[str, Survivor]:
         self.born = seen.born
@@ -126,7 +126,7 @@ class Sweeper:
         pump: Pump,
         done: Callable[[], bool],
         mark: str = "",
-        foreground: bool = False,
+        part: sweep.Part = "tree",
         first: str = "TERM",
         orphaned: bool = False,
     ) -> Ending:
@@ -136,11 +136,11 @@ class Sweeper:
         pump        called while waiting, to take output for up to so many seconds
         done        whether the root itself is known to have ended
         mark        see `sweep.new_mark`; "": found by group, session and parenthood only
-        foreground  only what runs in the foreground of the terminal whose shell is pid; spare the shell
+        part        which part of the tree; see `sweep.Ask`
         orphaned    the root is known to be gone: end what it left
 
         Raises BackendError if no program can be started in the place for it; then the tree may live."""
-        tree = _Tree(pid, mark, foreground, pump, born=1 if orphaned else 0)
+        tree = _Tree(pid, mark, part, pump, born=1 if orphaned else 0)
         left = self._pass(tree, first)
         if left is None:
             return Ending(gone=True)
@@ -173,7 +173,7 @@ class Sweeper:
 
     def _crowd(self, pid: int, mark: str) -> tuple[int, int]:
         """How many processes the place may have (0: no limit known), and how many a command left."""
-        tree = _Tree(pid, mark, False, lambda _: None, born=1)
+        tree = _Tree(pid, mark, "tree", lambda _: None, born=1)
         left = self._pass(tree, "crowd") or {}
         limit, tree.born = tree.born, 1
         if limit and not left:
@@ -182,7 +182,7 @@ class Sweeper:
 
     def front_processes(self, pid: int) -> tuple[Survivor, ...]:
         """What runs in the foreground of the terminal whose shell is pid; empty: it is at its prompt."""
-        return tuple((self._pass(_Tree(pid, "", True, lambda _: None), "0") or {}).values())
+        return tuple((self._pass(_Tree(pid, "", "foreground", lambda _: None), "0") or {}).values())
 
     def give_back(self) -> bool:
         """Let the program go for a while, because a command needs its room; whether there was one.

@@ -23,6 +23,7 @@ from sandbox.marks import Mark, MarkReader
 from sandbox.output import Keeper, split_end
 from sandbox.shell import check_env, check_text
 from sandbox.spill import SpillStore
+from sandbox.sweep import new_mark
 from sandbox.sweeper import Sweeper
 from sandbox.values import GRACE_S, START_TIMEOUT_S, Deadline, OnOutput, PtySize, ShellResult, Survivor
 
@@ -57,6 +58,7 @@ class Terminal:
         self._keyboard = Keyboard(self._line, backend)
         self._before: Mark | None = None
         self._traps = False
+        self._jobs = False
         self._answered_s = -_MOMENT_S
         self.cwd = cwd or ""
         try:
@@ -101,6 +103,8 @@ class Terminal:
         # Only a command that uses the terminal itself changes its modes; putting them right costs a process.
         sane = stdin_tty or "tty" in command
         self._traps = self._traps or framing.may_set_traps(command)
+        mark = new_mark() if framing.may_leave_behind(command) else ""
+        self._jobs = self._jobs or mark != ""
         what = framing.Framed(
             text=command,
             nonce=nonce,
@@ -109,12 +113,13 @@ class Terminal:
             sane=sane,
             traps=self._traps,
             announced=self._is_announced(stdin_tty or yield_s is not None),
+            mark=mark,
         )
         typed = line.frame.command(what)
         prompts = self._before is not None and "R" in self._before.flags
         reader = MarkReader(nonce, line.frame.hint, typed, awaited=what.announced, prompts=prompts)
         keeper = Keeper(limit_bytes, spill)
-        running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane)
+        running = Running(command, nonce, reader, keeper, on_output, time.monotonic(), sane, mark)
         self._line.screen.restart()
         self._keyboard.restart()
         self._line.running = running
@@ -141,11 +146,13 @@ class Terminal:
     def _is_announced(self, is_watched: bool) -> bool:
         """Whether the next command has to say that it begins, which costs a message of its own.
 
-        It tells a command that never ran from one that ended its shell. A shell that answered a moment
-        ago was not lost unnoticed, unless a trap of the caller's can end it with any status."""
+        It tells a command that never ran from one that ended its shell, and what it prints from what the
+        shell says of jobs that have ended. A shell that answered a moment ago was not lost unnoticed, unless
+        a trap of the caller's can end it with any status."""
         before = self._before
         settled = before is not None and "R" not in before.flags and self._line.frame.may_be_silent
-        return is_watched or self._traps or not settled or time.monotonic() - self._answered_s > _MOMENT_S
+        late = time.monotonic() - self._answered_s > _MOMENT_S
+        return is_watched or self._traps or self._jobs or not settled or late
 
     def _begin(self, running: Running, typed: bytes) -> ShellResult | None:
         """Wait for the command's start mark. A result only if the shell is gone or stuck."""

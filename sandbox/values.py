@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ START_TIMEOUT_S = 30.0
 
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, bytes], None]
+StrPath = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class ExecRequest:
     """
 
     command: str | Sequence[str]
-    cwd: str | None = None
+    cwd: StrPath | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: bytes | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S

@@ -88,7 +88,7 @@ def open_place(name: str, request: pytest.FixtureRequest, directory: Path) -> It
 
             daemon = request.getfixturevalue("docker_daemon")
             image = daemon.debian_image if kind == "docker-debian" else daemon.busybox_image
-            box = stack.enter_context(DockerSandbox(DockerOptions(image=image, host=daemon.url)))
+            box = stack.enter_context(DockerSandbox(DockerOptions(image=image, host=daemon.url), warm=warm))
             yield Place(name, box, "bash" if kind == "docker-debian" else "ash", "/workspace")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from os import PathLike
 from pathlib import Path
 
 import pytest
@@ -172,14 +173,14 @@ class Meddling(LocalSandbox):
         self.before_create: list[BaseException | tuple[Path, bytes]] = []
         self.fail_write: BaseException | None = None
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str | PathLike[str], data: bytes) -> None:
         for event in self.before_create:
             if isinstance(event, BaseException):
                 raise event
             event[0].write_bytes(event[1])
         super().create_exclusive(path, data)
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str | PathLike[str], data: bytes) -> None:
         if self.fail_write is not None:
             error, self.fail_write = self.fail_write, None
             super().write_file(path, data[: len(data) // 2])
@@ -228,7 +229,7 @@ def test_a_file_that_someone_else_wrote_over_ours_is_left_and_named(tmp_path: Pa
     with Meddling(tmp_path) as box:
         original = box.write_file
 
-        def write_file(path: str, data: bytes) -> None:
+        def write_file(path: str | PathLike[str], data: bytes) -> None:
             (tmp_path / "new").write_text("theirs")
             original(path, data)
 

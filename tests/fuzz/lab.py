@@ -44,7 +44,8 @@ class Lab:
     def judge(self, contender: Contender, scripts: Sequence[bytes]) -> tuple[str, list[Difference]]:
         """same, different, racy (the shell itself does not always do the same), or excluded.
 
-        A difference that a further try does not show is one all the same, if the reference is steady."""
+        A difference that a further try does not show is one all the same, if the reference is steady and no
+        parts of the script run side by side."""
         if self.excludes(contender, scripts):
             return "excluded", []
         found = self.differences(contender, scripts)
@@ -53,7 +54,8 @@ class Lab:
         always = all([self.differences(contender, scripts) for _ in range(_TRIES - 1)])
         merged = contender != "exec"
         runs = {self.reference(b"\n".join(scripts), merged=merged) for _ in range(_TRIES)}
-        steady, never_twice = len(runs) == 1, len(runs) == _TRIES
+        steady = len(runs) == 1 and not runs_side_by_side(b"\n".join(scripts))
+        never_twice = len(runs) == _TRIES
         return ("different" if steady or (always and not never_twice) else "racy"), found
 
     def excludes(self, contender: Contender, scripts: Sequence[bytes]) -> bool:

@@ -21,7 +21,7 @@ _HEADS = {
 }
 _MATCHING = re.compile(rb"(unexpected EOF while looking for matching) `.'")
 _SOURCED = re.compile(rb"(?:SHELL: )?(?:(?:\./)?f\d|/dev/fd/N|/dev/stdin): line \d+: ")
-_AT_LINE = re.compile(rb"(here-document at line )\d+")
+_AT_LINE = re.compile(rb"((?:here-document at|command substitution:) line )\d+")
 _DESCRIPTOR = re.compile(rb"/dev/fd/6\d")
 _KILLED = re.compile(
     rb"(?<=[: ])\s*\d+ (?=(?:Hangup|Killed|Terminated|User defined|Broken pipe|Aborted|Segm))"
@@ -94,7 +94,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _ALL,
         ("bash",),
-        r"\$PIPESTATUS|\A(?!true)[^\n;|]*PIPESTATUS",
+        r"\$PIPESTATUS|\A(?!true)[^;|]*PIPESTATUS",
         "FZ-06: what came before is the launcher's",
     ),
     _rule(_ALL, ("dash",), r"(?<!\{ )\blocal\b", "FZ-06: dash takes `local` anywhere in `eval`"),
@@ -102,7 +102,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _NAMED,
         _EVERY,
-        r"\$-|\$\{-|SHELLOPTS|BASHOPTS|(?:^|[;&|({\n])\s*(?:[fb]g|jobs|disown)\b|(?:^|[;&({\n])\s*%"
+        r"\$-|\$\{-|SHELLOPTS|BASHOPTS|(?:^|[;&|({\n])\s*(?:[fb]g|jobs|disown)\b|(?:^|[;&({\n])\s*[\'\"]?%"
         r"|set [-+]\w*[mn]|(?:kill|wait) %|set [-+]\w*o(?!\s+[a-z])"
         r"|noexec|lastpipe|monitor|ignoreeof|posix|suspend",
         "FZ-07: a named shell is interactive",
@@ -123,6 +123,14 @@ EXCLUDED: tuple[Exclusion, ...] = (
         "FZ-07: an error throws dash to its prompt, which tells of jobs",
     ),
     _rule(_NAMED, ("bash",), r"set -\w*r", "FZ-07: what may not redirect cannot be framed"),
+    _rule(
+        _NAMED,
+        ("bash",),
+        r"DEBUG.*\bkill\b|\bkill\b.*DEBUG",
+        "FZ-07: a DEBUG trap sees the shell's end by TERM",
+    ),
+    _rule(_NAMED, ("bash",), r"\bexit\b.*\$\([^)]*\Z", "FZ-07: as of a syntax error in a substitution"),
+    _rule(_NAMED, ("bash",), r"\[\[[^\]]*\Z", "FZ-07: a syntax error is told in other words"),
     _rule(_NAMED, _EVERY, r"kill -INT", "FZ-07: an interactive shell shows a newline at an interrupt"),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(

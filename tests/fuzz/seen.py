@@ -36,7 +36,12 @@ class Seen:
 
     def unordered(self) -> Seen:
         """The same with its bytes in order: what runs side by side may speak in any, even within a line."""
-        return replace(self, stdout=bytes(sorted(self.stdout)), stderr=bytes(sorted(self.stderr)))
+        return replace(
+            self,
+            stdout=bytes(sorted(self.stdout)),
+            stderr=bytes(sorted(self.stderr)),
+            files=tuple((name, "".join(sorted(what))) for name, what in self.files),
+        )
 
     def differs(self, contender: Contender, other: Seen, dialect: str) -> list[Difference]:
         """What `other` does not share with this one, the reference."""

@@ -6,6 +6,8 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from places import Place
@@ -38,6 +40,14 @@ def test_stdout_stderr_and_status_come_back_apart(place: Place) -> None:
 )
 def test_exit_codes_are_those_of_a_shell(place: Place, command: str, status: int) -> None:
     assert place.box.exec(command).exit_code == status
+
+
+@pytest.mark.spec("XE-02")
+@pytest.mark.parametrize("signal", ["TERM", "KILL", "HUP", "ABRT"])
+def test_nobody_speaks_of_the_signal_that_ended_a_command(place: Place, signal: str) -> None:
+    for stdin in (None, b"x"):
+        result = place.box.exec(f"echo out; kill -{signal} $$", stdin=stdin)
+        assert (result.stdout, result.stderr) == ("out\n", "")
 
 
 @pytest.mark.spec("XE-03")
@@ -308,6 +318,37 @@ def test_a_command_that_no_shell_can_carry_is_refused(place: Place, command: str
         place.box.exec(command)
     with pytest.raises(RequestError):
         place.box.exec("true", cwd="a\0b")
+
+
+@pytest.mark.spec("XE-33")
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("command", 5),
+        ("command", b"touch made"),
+        ("command", ["touch", 5]),
+        ("command", {"touch": "made"}),
+        ("cwd", 5),
+        ("cwd", b"/"),
+        ("env", ["A"]),
+        ("env", {"A": 5}),
+        ("env", {5: "a"}),
+        ("stdin", "text"),
+        ("on_output", 5),
+        ("cancel", 5),
+        ("limit_bytes", "5"),
+        ("spill", "directory"),
+    ],
+)
+def test_an_argument_of_a_wrong_kind_is_named_and_nothing_runs(
+    tmp_path: Path, argument: str, value: object
+) -> None:
+    arguments: dict[str, Any] = {"command": "touch made", argument: value}
+    with LocalSandbox(tmp_path) as box:
+        with pytest.raises(RequestError) as caught:
+            box.exec(**arguments)
+        assert {"cwd": "path", "env": "env"}.get(argument, argument) in str(caught.value)
+        assert box.list_dir() == []
 
 
 @pytest.mark.spec("XE-27")

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from places import Place
 
-from sandbox import AlreadyExists, FileError, NotADirectory, NotAFile, NotFound, TooLarge
+from sandbox import (
+    AlreadyExists,
+    FileError,
+    LocalSandbox,
+    NotADirectory,
+    NotAFile,
+    NotFound,
+    RequestError,
+    TooLarge,
+)
 
 ODD_NAMES = [
     "-n",
@@ -253,3 +262,25 @@ def test_a_vanished_working_directory_is_a_clear_error(place: Place) -> None:
     base = place.fresh()
     with pytest.raises(NotFound, match="nothing was run"):
         place.box.exec("echo no", cwd=f"{base}/gone")
+
+
+@pytest.mark.spec("FI-18")
+def test_paths_are_texts_or_paths_and_content_is_bytes(tmp_path: Path) -> None:
+    with LocalSandbox(tmp_path) as box:
+        box.write_file(tmp_path / "a", b"whole")
+        assert box.read_file(Path("a")) == b"whole"
+        refused: list[Callable[..., object]] = [
+            box.read_file,
+            box.list_dir,
+            box.stat,
+            box.remove,
+            box.make_dirs,
+        ]
+        for verb in refused:
+            for path in (5, b"a", None):
+                with pytest.raises(RequestError, match="path"):
+                    verb(path)
+        for data in ("text", None, 5):
+            with pytest.raises(RequestError, match="bytes"):
+                box.write_file("a", data)  # type: ignore[arg-type]
+        assert box.read_file("a") == b"whole"

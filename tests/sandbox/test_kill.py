@@ -509,6 +509,29 @@ def test_a_shell_keeps_its_jobs_and_loses_what_runs_in_front(place: Place) -> No
     assert place.processes(f"sleep {job}") == []
 
 
+LEAVING = [
+    "for i in 1 2; do (sleep {0}; echo x) & done; wait",
+    "sleep {0} & sleep {0}",
+    "(sleep {0} &) ; sleep {0}",
+    "trap '' INT; (trap '' TERM HUP; sleep {0}) & sh -c \"trap '' INT; sleep {0}; sleep {0}\"",
+    "(setsid sleep {0} &) ; sleep {0}",
+]
+
+
+@pytest.mark.spec("KT-20")
+@pytest.mark.parametrize("command", LEAVING)
+def test_what_a_timed_out_command_put_in_the_background_ends_with_it(place: Place, command: str) -> None:
+    earlier, n = number(), number()
+    shell = place.box.shell(f"leaving-{n}")
+    shell.run(f"sleep {earlier} </dev/null >/dev/null 2>&1 & kept=yes")
+    result = shell.run(command.format(n), timeout_s=0.5)
+    assert (result.timed_out, result.ended, result.survivors) == (True, False, ())
+    assert place.processes(f"sleep {n}") == []
+    assert len(place.processes(f"sleep {earlier}")) == 1
+    assert shell.run("echo $kept").output == "yes\n"
+    shell.close()
+
+
 @pytest.mark.spec("KT-19")
 def test_a_shell_that_ignores_interrupts_comes_back_through_its_whole_list(place: Place) -> None:
     n = number()

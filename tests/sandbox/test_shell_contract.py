@@ -150,6 +150,15 @@ def test_background_jobs_neither_hold_the_call_nor_make_noise(shell: Shell) -> N
     assert run(shell, "echo quiet") == ("quiet\n", 0)
 
 
+@pytest.mark.spec("NS-10")
+@pytest.mark.parametrize("job", ["sleep 0.2 &", "(sleep 0.2; exit 3) &", "(sleep 60; echo) & kill -9 $! ;"])
+def test_a_job_that_ends_between_two_commands_makes_no_noise(shell: Shell, job: str) -> None:
+    assert run(shell, job + " last=$!") == ("", 0)
+    while run(shell, "kill -0 $last 2>/dev/null")[1] == 0:
+        assert run(shell, "echo waiting; sleep 0.05") == ("waiting\n", 0)
+    assert run(shell, "echo quiet") == ("quiet\n", 0)
+
+
 @pytest.mark.spec("NS-11")
 @pytest.mark.parametrize("command", ["sleep 7101", "while true; do sleep 7101; done", "while :; do :; done"])
 def test_a_timeout_interrupts_and_leaves_the_shell_with_its_state(

@@ -577,6 +577,31 @@ def test_a_slow_reader_holds_the_program_and_loses_nothing(place: Place) -> None
     assert result.stdout_output.dropped_bytes == steps * size - (1 << 20)
 
 
+@pytest.mark.spec("OE-22")
+@pytest.mark.timeout(240)
+def test_a_gigabyte_is_counted_to_the_byte_in_bounded_memory() -> None:
+    code = """
+import resource
+from sandbox import LocalSandbox
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+with LocalSandbox("/tmp") as box:
+    box.exec("echo warm")
+    before = peak()
+    output = box.exec("head -c 1000000000 /dev/zero; echo end", timeout_s=200).stdout_output
+    print(len(output.data) + output.dropped_bytes, output.tail.endswith(b"end\\n"), peak() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=230, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    size, whole, grown = done.stdout.split()
+    assert (size, whole) == ("1000000004", "True")
+    assert int(grown) < 64 << 20
+
+
 @pytest.mark.spec("OE-21")
 @pytest.mark.timeout(240)
 def test_long_output_grows_memory_by_less_than_64_mb(tmp_path: Path) -> None:

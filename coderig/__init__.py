@@ -162,6 +162,7 @@ __all__ = [
     "ScriptedModel",
     "Shell",
     "ShellResult",
+    "SpillStore",
     "SshOptions",
     "Tool",
     "ToolContext",

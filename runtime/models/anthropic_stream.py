@@ -17,7 +17,7 @@ from runtime.models.anthropic_answer import Asked, Content, finished, item_id
 from runtime.models.model import Emit, ModelResponse
 from runtime.models.narration import Narrator, narrate_item
 from runtime.models.stream import EventType
-from runtime.schema import JSON, JsonError, dump, members
+from runtime.schema import JSON, JsonError, clean, clean_text, dump, members
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class _Open:
     id: str
     part: int = 0
     pieces: list[str] = field(default_factory=list)
+    half: str = ""
     closed: bool = False
 
     @property
@@ -123,6 +124,12 @@ class MessageStream:
     def _say(self, block: _Open, piece: str, emit: Emit) -> None:
         if not piece:
             return
+        # Two deltas may share a character; its halves are told together.
+        piece = block.half + piece
+        block.half = piece[-1] if "\ud800" <= piece[-1] <= "\udbff" else ""
+        piece = clean_text(piece.removesuffix(block.half) if block.half else piece)
+        if not piece:
+            return
         block.pieces.append(piece)
         if block.type == "text":
             where: dict[str, JSON] = {**block.place(), "content_index": block.part, "logprobs": []}
@@ -135,6 +142,9 @@ class MessageStream:
 
     def _block_stop(self, value: JSON, data: str, emit: Emit) -> None:
         block = self._open(value)
+        if block.half:
+            block.half = ""
+            self._say(block, "\ufffd", emit)
         block.closed = True
         said = "".join(block.pieces)
         if block.type == "text":

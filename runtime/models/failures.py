@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
+import re
 import time
 from collections.abc import Mapping
 from email.utils import mktime_tz, parsedate_tz
@@ -50,6 +53,11 @@ _LASTING_WORDS = (
     "certificate verify failed",
 )
 
+_WORDS_LIMIT = 500
+"""Characters of what a service said that an error repeats: a proxy may answer with a whole page."""
+_ILLEGAL_HEADER = re.compile(r"(Illegal header (?:value|name)) .*", re.DOTALL)
+_SECONDS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*", re.ASCII)
+
 
 def from_client(service: str, error: Exception) -> ModelError:
     """A vendor client's error, with the status and what the service asks to wait, if it told."""
@@ -58,10 +66,12 @@ def from_client(service: str, error: Exception) -> ModelError:
         return ModelError(f"{service}: {_words_of_no_answer(error)}", transient=_may_pass(error))
     body = getattr(error, "body", None)
     told = wire.member(body, "error") or body
-    said = wire.text(told, "message") or str(error)
+    said = _said(told) or str(error)
     headers = getattr(getattr(error, "response", None), "headers", None)
+    # Who is told that nothing is there wants to know where that is: the base URL may be wrong.
+    place = f" at {_where(error)}" if status in (404, 405) else ""
     return _made(
-        f"{service}: HTTP {status}: {said}",
+        f"{service}: HTTP {status}{place}: {_shortened(said)}",
         marks=f"{wire.text(told, 'type')} {wire.text(told, 'code')} {said} {error}",
         status=status,
         retry_after_s=None if headers is None else retry_after(headers),
@@ -71,10 +81,10 @@ def from_client(service: str, error: Exception) -> ModelError:
 def from_event(service: str, value: JSON) -> ModelError:
     """An error that a service tells inside an answer or a stream, as {"type", "code", "message"}."""
     kind, code = wire.text(value, "type"), wire.text(value, "code")
-    said = wire.text(value, "message") or "no reason given"
+    said = _said(value) or "no reason given"
     status = _STATUS_OF.get(code, _STATUS_OF.get(kind))
     name = code or kind or "error"
-    return _made(f"{service}: {name}: {said}", marks=f"{kind} {code} {said}", status=status)
+    return _made(f"{service}: {name}: {_shortened(said)}", marks=f"{kind} {code} {said}", status=status)
 
 
 def truncated(service: str, why: str) -> ModelError:
@@ -83,17 +93,51 @@ def truncated(service: str, why: str) -> ModelError:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """What a service asks to wait, in seconds: a number, or a date, of which only the future counts."""
-    with contextlib.suppress(KeyError, ValueError):
-        return max(0.0, float(headers["retry-after-ms"]) / 1000)
-    told = headers.get("retry-after")
-    if told is None:
-        return None
-    with contextlib.suppress(ValueError):
-        seconds = float(told)
-        return max(0.0, seconds) if seconds == seconds else None
-    date = parsedate_tz(told)
-    return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    """What a service asks to wait, in seconds: a number, or a date, of which only the future counts.
+
+    None for what is neither.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    told = headers.get("retry-after", "")
+    seconds = _number(told)
+    if seconds is not None:
+        return seconds
+    with contextlib.suppress(ValueError, OverflowError):  # a date that no calendar has
+        date = parsedate_tz(told)
+        return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    return None
+
+
+def _number(text: str) -> float | None:
+    found = float(text) if _SECONDS.fullmatch(text) else math.inf
+    return max(0.0, found) if math.isfinite(found) else None
+
+
+def _said(told: JSON) -> str:
+    """The words of a failure, in any of the forms in which servers of these wires put them."""
+    if isinstance(told, str):
+        return told
+    for key in ("message", "detail"):
+        if wire.text(told, key):
+            return wire.text(told, key)
+    return json.dumps(told) if told else ""
+
+
+def _shortened(said: str) -> str:
+    words = " ".join(said.split())
+    return words if len(words) <= _WORDS_LIMIT else words[:_WORDS_LIMIT] + " ..."
+
+
+def _where(error: Exception) -> str:
+    """The URL that was asked, without what may be secret in it: a name, a password, a query."""
+    url = getattr(getattr(error, "request", None), "url", None)
+    if url is None:
+        return "the service"
+    port = "" if url.port is None else f":{url.port}"
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}{port}{url.path}"
 
 
 def _made(message: str, *, marks: str, status: int | None, retry_after_s: float | None = None) -> ModelError:
@@ -105,9 +149,10 @@ def _made(message: str, *, marks: str, status: int | None, retry_after_s: float 
 
 
 def _words_of_no_answer(error: Exception) -> str:
-    where = getattr(getattr(error, "request", None), "url", "the service")
-    cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-    return f"{where}: {error or type(error).__name__}{cause}"
+    told = _ILLEGAL_HEADER.sub(r"\1", str(error)) or type(error).__name__
+    # What is wrong with a header is told without the header: it may be the key.
+    cause = f" ({_ILLEGAL_HEADER.sub(chr(92) + '1', str(error.__cause__))})" if error.__cause__ else ""
+    return f"{_where(error)}: {told}{cause}"
 
 
 def _may_pass(error: Exception) -> bool:

@@ -10,12 +10,13 @@ import pytest
 import coderig
 
 NAMES = """\
-Agent AgentError AnthropicModel AsyncSandbox AsyncShell AsyncStream BackendError BadArguments Cancelled
-DockerOptions DockerSandbox ExecResult FileEntry FileError FileJournal LocalSandbox Model ModelSettings
-OpenAIModel PendingApproval PlaceError Policy PolicyError RequestError RunControl RunError RunOptions RunResult RunState
-RunStream SSHSandbox Sandbox SandboxError Scripted ScriptedCall ScriptedModel Shell ShellResult SpillStore SshOptions
-Tool ToolContext ToolFailed ToolResult Verdict code_tools parse_place pydantic_parse resolve_model
-resume_run resume_run_sync run run_sync"""
+Agent AgentError AnthropicModel AsyncSandbox AsyncShell AsyncStream BackendError BadArguments
+Cancelled DockerOptions DockerSandbox ExecResult FileEntry FileError FileJournal LocalSandbox Model
+ModelSettings OpenAIModel PendingApproval PlaceError Policy PolicyError RequestError RunControl
+RunError RunOptions RunResult RunState RunStream SSHSandbox Sandbox SandboxError Scripted
+ScriptedCall ScriptedModel Shell ShellResult SpillStore SshOptions Tool ToolContext ToolFailed
+ToolResult Verdict code_tools parse_place pydantic_parse resolve_model resume_run resume_run_sync
+run run_sync"""
 names = NAMES.split()
 
 

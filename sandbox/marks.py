@@ -72,15 +72,18 @@ class MarkReader:
             out.append(early)
         elif self._echoed and not self._take_echo():
             return b""
+        at = 0
         while self.mark is None:
-            at = self._buffer.find(OSC)
+            at = self._buffer.find(OSC, at)
             if at < 0:
                 out.append(self._release())
                 break
-            if at:
-                out.append(self._buffer[:at])
-                self._buffer = self._buffer[at:]
-            if not self._take_mark(out):
+            if not self._may_be_mark(at):
+                at += len(OSC)  # somebody else's, or a forgery: output like any other
+                continue
+            out.append(self._buffer[:at])
+            self._buffer, at = self._buffer[at:], 0
+            if not self._take_mark():
                 break
         return b"".join(out)
 
@@ -128,8 +131,17 @@ class MarkReader:
         out, self._buffer = self._buffer[:keep], self._buffer[keep:]
         return out
 
-    def _take_mark(self, out: list[bytes]) -> bool:
-        """Deal with what may be a mark at the head of the buffer; False: more bytes are needed."""
+    def _may_be_mark(self, at: int) -> bool:
+        """Whether a mark of the frame stands there in the buffer, or the beginning of one at its end."""
+        for mark in (self._end, self._hint):
+            if self._buffer.startswith(mark, at):
+                return True
+            if len(self._buffer) - at < len(mark) and mark.startswith(self._buffer[at:]):
+                return True
+        return False
+
+    def _take_mark(self) -> bool:
+        """Take the mark at the head of the buffer; False: more bytes are needed."""
         buffer = self._buffer
         if buffer.startswith(self._end):
             end = buffer.find(self._close, len(self._end) - 1)
@@ -142,11 +154,7 @@ class MarkReader:
             self.prompted = True
             self._buffer = buffer[len(self._hint) :]
             return True
-        if self._end.startswith(buffer) or self._hint.startswith(buffer):
-            return False
-        out.append(buffer[: len(OSC)])  # somebody else's, or a forgery: output like any other
-        self._buffer = buffer[len(OSC) :]
-        return True
+        return False
 
 
 def strip_marks(data: bytes, hint: bytes) -> bytes:

@@ -46,7 +46,7 @@ class Content:
 
 def whole(text: str, asked: Asked) -> ModelResponse:
     """An answer that came in one piece. Raises ModelError for an answer that cannot be used."""
-    found = wire.answer(text)
+    found = wire.answer(text, asked.service)
     values: dict[str, JSON] = {key: value for key, (value, _) in found.items()}
     if values.get("error") is not None:
         raise failures.from_event(asked.service, values["error"])

@@ -11,16 +11,26 @@ from runtime.schema import JSON
 
 Block = dict[str, JSON]
 
+SILENCE = "(nothing)"
+"""What stands for a turn of the user's that is blank, or that the wire asks for and nobody took."""
+
 
 def message(item: Mapping[str, JSON]) -> tuple[str, list[Block]]:
     """The role and the blocks of a message."""
     role = {"developer": "system"}.get(str(item.get("role")), str(item.get("role")))
     content = item.get("content")
+    blocks: list[Block] = []
     if isinstance(content, str):
-        return role, _text(content)
-    if not isinstance(content, Sequence):
-        return role, []
-    return role, [block for part in content for block in _part(part)]
+        blocks = _text(content)
+    elif isinstance(content, Sequence):
+        blocks = [block for part in content for block in _part(part)]
+    # A user's turn that says nothing is a turn all the same: without it the model would go on with its own.
+    return role, blocks or (silence() if role == "user" else [])
+
+
+def silence() -> list[Block]:
+    """A turn in which nothing is said."""
+    return [{"type": "text", "text": SILENCE}]
 
 
 def tool_result(item: Item, call_id: str) -> Block:

@@ -83,7 +83,7 @@ class MessageStream:
         message = wire.member(value, "message")
         if not isinstance(message, Mapping) or self._head:
             raise self._broken("it does not begin with one message_start")
-        self._head = dict(message)
+        self._head = _cleaned(message)
         self._add_usage(message.get("usage"))
         emit(self._narrator.created(wire.text(message, "id")))
 
@@ -95,10 +95,10 @@ class MessageStream:
             raise self._broken(f"content block {number} is out of order")
         before = self._blocks.get(number - 1)
         if before is not None and before.type == "text" == wire.text(block, "type"):
-            opened = _Open(dict(block), "", before.index, before.id, part=before.part + 1)
+            opened = _Open(_cleaned(block), "", before.index, before.id, part=before.part + 1)
         else:
             place = item_id(wire.text(self._head, "id"), number)
-            opened = _Open(dict(block), _raw_block(data), self._items, place)
+            opened = _Open(_cleaned(block), _raw_block(data), self._items, place)
             self._items += 1
             emit(self._narrator.item(EventType.ITEM_ADDED, opened.index, _begun(opened)))
         self._blocks[number] = opened
@@ -196,6 +196,10 @@ class MessageStream:
 
     def _broken(self, why: str) -> ModelError:
         return ModelError(f"{self._asked.service}: the stream is broken: {why}", transient=True)
+
+
+def _cleaned(value: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {clean_text(key): clean(part) for key, part in value.items()}
 
 
 def _begun(block: _Open) -> str:

@@ -37,6 +37,8 @@ def parts(model: str, request: ModelRequest) -> dict[str, str]:
     turns = _turns(rest, model)
     thinks = settings.effort is not None
     _end_acceptably(turns, thinks=thinks)
+    if not turns or turns[0][0] != "user":
+        turns.insert(0, ("user", anthropic_parts.silence()))
     thinks = thinks and not _in_a_thoughtless_loop(turns)
     system: list[Block] = [{"type": "text", "text": clean_text(text)} for text in leading if text]
     if settings.prompt_cache:
@@ -177,6 +179,9 @@ def _end_acceptably(turns: list[Turn], *, thinks: bool) -> None:
         blocks.pop()
     if not blocks:
         turns.pop()
+    elif blocks[-1].get("type") == "text":
+        # What the model is to go on with must not end with a blank.
+        blocks[-1]["text"] = str(blocks[-1]["text"]).rstrip()
 
 
 class _Ids:

@@ -56,6 +56,7 @@ _LASTING_WORDS = (
 _WORDS_LIMIT = 500
 """Characters of what a service said that an error repeats: a proxy may answer with a whole page."""
 _ILLEGAL_HEADER = re.compile(r"(Illegal header (?:value|name)) .*", re.DOTALL)
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _SECONDS = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*", re.ASCII)
 
 
@@ -126,6 +127,8 @@ def _said(told: JSON) -> str:
 
 
 def _shortened(said: str) -> str:
+    if said.lstrip().startswith("<"):
+        said = _MARKUP.sub(" ", said)
     words = " ".join(said.split())
     return words if len(words) <= _WORDS_LIMIT else words[:_WORDS_LIMIT] + " ..."
 
@@ -151,8 +154,8 @@ def _made(message: str, *, marks: str, status: int | None, retry_after_s: float 
 def _words_of_no_answer(error: Exception) -> str:
     told = _ILLEGAL_HEADER.sub(r"\1", str(error)) or type(error).__name__
     # What is wrong with a header is told without the header: it may be the key.
-    cause = f" ({_ILLEGAL_HEADER.sub(chr(92) + '1', str(error.__cause__))})" if error.__cause__ else ""
-    return f"{_where(error)}: {told}{cause}"
+    cause = _ILLEGAL_HEADER.sub(r"\1", str(error.__cause__ or ""))
+    return f"{_where(error)}: {told}" + (f" ({cause})" if cause else "")
 
 
 def _may_pass(error: Exception) -> bool:

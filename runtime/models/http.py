@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from runtime.errors import ModelError
+from runtime.errors import ModelError, UserError
 from runtime.models import failures, sse, wire
 from runtime.models.model import DEFAULT_MODEL_TIMEOUT_S, Emit, ModelRequest, ModelResponse
 
@@ -104,7 +105,27 @@ class HttpModel(ABC):
     ) -> None:
         self._model = model
         options = {"base_url": base_url, "api_key": api_key, "max_retries": 0, **(client_options or {})}
-        self._clients = Clients(lambda: self._client(options), keep="http_client" in options)
+        self._clients = Clients(lambda: self._checked(options), keep="http_client" in options)
+
+    def _checked(self, options: dict[str, Any]) -> Any:
+        """A client whose address and key can be sent at all. Raises UserError, which never shows a key."""
+        import httpx2
+
+        try:
+            client = self._client(options)
+        except (httpx2.InvalidURL, UnicodeError) as error:
+            raise UserError(f"{self.provider}: the base URL is not valid: {error}") from None
+        url = client.base_url
+        if url.scheme not in ("http", "https") or not url.host or not 0 < (url.port or 1) < 65536:
+            raise UserError(
+                f"{self.provider}: the base URL is not valid: it has to be http://... or https://..."
+            )
+        for key in (client.api_key, getattr(client, "auth_token", None)):
+            if isinstance(key, str) and key and not _SENDABLE.fullmatch(key):
+                raise UserError(
+                    f"{self.provider}: the key holds a blank or another character that no key has"
+                )
+        return client
 
     @property
     def name(self) -> str:
@@ -124,6 +145,7 @@ class HttpModel(ABC):
         import httpx2
 
         content = wire.body(self._parts(request), request.settings.extra_body)
+        _check_headers(request.settings.extra_headers)
         limit_s = request.settings.timeout_s if request.settings.timeout_s > 0 else DEFAULT_MODEL_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s) as clock, self._clients.borrowed() as client:
@@ -158,15 +180,23 @@ class HttpModel(ABC):
 
     async def _read(self, reply: Any, emit: Emit, clock: asyncio.Timeout, limit_s: float) -> ModelResponse:
         request_id = str(reply.headers.get(self.request_id_header, ""))
-        # A server that cannot stream answers in one piece, whatever it was asked for.
-        if not str(reply.headers.get("content-type", "")).startswith("text/event-stream"):
-            await reply.aread()
-            return self._whole(reply.text, request_id)
+        chunks = reply.aiter_bytes()
+        # A server that cannot stream answers in one piece, whatever it was asked for; and one that can may
+        # give its stream a wrong type, or none.
+        begun = b""
+        kind = str(reply.headers.get("content-type", ""))
+        if not kind.startswith("text/event-stream"):
+            async for chunk in chunks:
+                begun += chunk
+                if len(begun) >= sse.MARK_BYTES:
+                    break
+            if kind.startswith("application/json") or not sse.is_stream(begun):
+                pieces = [begun, *[chunk async for chunk in chunks]]
+                return self._whole(b"".join(pieces).decode("utf-8-sig", "replace"), request_id)
         reader = self._reader(request_id)
         decoder = sse.Decoder()
         heard = 0
-        chunks = reply.aiter_bytes()
-        async for chunk in chunks:
+        async for chunk in _after(begun, chunks):
             for data in decoder.feed(chunk):
                 response = reader.take(data, emit)
                 if response is not None:
@@ -197,6 +227,28 @@ class HttpModel(ABC):
     @abstractmethod
     def _reader(self, request_id: str) -> StreamReader:
         """What reads an answer that comes as a stream."""
+
+
+_SENDABLE = re.compile(r"[!-~]+", re.ASCII)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?|", re.ASCII)
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise UserError(f"`extra_headers` has a name that is none: {name!r}")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise UserError(
+                f"`extra_headers`: the value of {name!r} holds characters that a header cannot have"
+            )
+
+
+async def _after(begun: bytes, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    if begun:
+        yield begun
+    async for chunk in chunks:
+        yield chunk
 
 
 async def _drain(chunks: AsyncGenerator[bytes, None]) -> None:

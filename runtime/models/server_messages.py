@@ -188,6 +188,8 @@ def _check_thinking(body: Json, messages: Sequence[Json]) -> None:
         _check_loop(messages)
     last = messages[-1]
     if last["role"] == "assistant":
+        said = last["content"][-1].get("text", "")
+        require(said == said.rstrip(), "final assistant content cannot end with trailing whitespace")
         final = last["content"][-1]["type"]
         require(final not in _THOUGHTS, "The final block in an assistant message cannot be `thinking`.")
         thought = any(block["type"] in _THOUGHTS for block in last["content"])

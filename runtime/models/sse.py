@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 _BOM = b"\xef\xbb\xbf"
+_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
+MARK_BYTES = 16
+"""How many bytes tell a stream from something else."""
+
+
+def is_stream(begun: bytes) -> bool:
+    """Whether bytes begin as a stream of events does, whatever they are called."""
+    return begun.removeprefix(_BOM).lstrip().startswith(_BEGINNINGS)
 
 
 class Decoder:

@@ -53,7 +53,7 @@ class Assembler:
     def __init__(self, service: str, request_id: str = "") -> None:
         self._service = service
         self._request_id = request_id
-        self._done: list[str] = []
+        self._done: dict[int, str] = {}
 
     def add(self, event: ModelStreamed) -> ModelResponse | None:
         """The answer, with the event that ends it; None before.
@@ -61,11 +61,14 @@ class Assembler:
         Raises ModelError for an event that tells of a failure, or that cannot be read.
         """
         if event.type == EventType.ITEM_DONE:
-            self._done.append(_raw_member(event, "item"))
+            # An event that comes twice, as a broken proxy may tell it, is no second item.
+            place = _place(event)
+            self._done[len(self._done) if place is None else place] = _raw_member(event, "item")
         elif event.type in TERMINAL:
-            return read_response(_raw_member(event, "response"), self._service, self._request_id, self._done)
+            told = [self._done[place] for place in sorted(self._done)]
+            return read_response(_raw_member(event, "response"), self._service, self._request_id, told)
         elif event.type == EventType.FAILED:
-            failed = wire.answer(_raw_member(event, "response"))
+            failed = wire.answer(_raw_member(event, "response"), self._service)
             raise failures.from_event(self._service, failed["error"][0] if "error" in failed else None)
         return None
 
@@ -77,7 +80,7 @@ def read_response(
 
     Raises ModelError for an answer that failed or that cannot be read.
     """
-    found = wire.answer(text)
+    found = wire.answer(text, service)
     values: dict[str, JSON] = {key: value for key, (value, _) in found.items()}
     status = wire.text(values, "status") or "completed"
     if values.get("error") is not None:
@@ -102,6 +105,14 @@ def _items(output: str, told: list[str]) -> tuple[Item, ...]:
         return tuple(from_wire(raw) for raw in raws or told)
     except JsonError as error:
         raise ModelBehaviorError(f"the model's output cannot be read: {error}") from None
+
+
+def _place(event: ModelStreamed) -> int | None:
+    try:
+        found = next((value for key, value, _ in members(event.raw) if key == "output_index"), None)
+    except JsonError:
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _raw_member(event: ModelStreamed, name: str) -> str:

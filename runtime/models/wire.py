@@ -39,13 +39,13 @@ def object_text(parts: Mapping[str, str]) -> str:
     return "{" + ",".join(f"{dump(key)}:{value}" for key, value in parts.items()) + "}"
 
 
-def answer(text: str) -> dict[str, tuple[JSON, str]]:
+def answer(text: str, service: str) -> dict[str, tuple[JSON, str]]:
     """The members of the JSON object that a service answered with: value, and its text as it came."""
     try:
         return {key: (value, raw) for key, value, raw in members(text)}
     except JsonError as error:
         raise ModelError(
-            f"the service answered with something else than JSON: {error}", transient=True
+            f"{service}: the service answered with something else than JSON: {error}", transient=True
         ) from None
 
 

@@ -19,7 +19,7 @@ from runtime.models.server_wire import Reply, read_body
 
 HEADERS = {"authorization": "Bearer k", "anthropic-version": "2023-06-01"}
 IDS = st.sampled_from(["a", "b", "call:1/\u00e9", "a#2"])
-TEXTS = st.sampled_from(["x", "", " \n", "Schön \U0001f980"])
+TEXTS = st.sampled_from(["x", "", " \n", "y \n", "Schön \U0001f980"])
 
 
 def _thought(name: str, model: str, sealed: str) -> Item:
@@ -83,7 +83,7 @@ def messages_server() -> Messages:
 def test_every_conversation_makes_a_request_that_both_services_take(
     items: list[Item], effort: Any, store: bool | None, cached: bool
 ) -> None:
-    whole = repair([user_message("go"), *items])
+    whole = repair(items)
     whole.close()
     both: Any = {"effort": effort, "prompt_cache": cached}
     asked = ModelRequest(instructions="", items=whole.items, settings=ModelSettings(**both))
@@ -98,7 +98,7 @@ def test_every_conversation_makes_a_request_that_both_services_take(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ITEMS, max_size=8))
 def test_every_conversation_makes_a_request_that_the_vendors_types_allow(items: list[Item]) -> None:
-    whole = repair([user_message("go"), *items])
+    whole = repair(items)
     whole.close()
     asked = ModelRequest(instructions="Be brief.", items=whole.items)
     for provider, parts in zip(WIRES, (openai_wire.parts, anthropic_wire.parts), strict=True):

@@ -129,6 +129,12 @@ def test_at_least_what_the_service_asks_for_is_waited_and_told() -> None:
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-3"}, 0.0),
         ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e999"}, None),
+        ({"retry-after": "5, 6"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after-ms": "nan", "retry-after": "2"}, 2.0),
+        ({"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT"}, None),
+        ({"retry-after": "Wed, 99 Foo 2015"}, None),
     ],
 )
 def test_what_a_service_asks_to_wait_is_read_in_all_its_forms(

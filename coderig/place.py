@@ -235,13 +235,13 @@ def _docker(text: str, base: Path) -> DockerPlace:
         "name": _word,
         "user": _word,
         "network": _word,
-        "memory": _size,
+        "memory": read_size,
         "cpus": _number,
         "pids": _count,
         "bind": _file(base),
         "volume": _word,
         "read_only": _yes_no,
-        "tmpfs": _size,
+        "tmpfs": read_size,
         "runtime": _word,
         "platform": _word,
         "keep": _yes_no,
@@ -313,7 +313,8 @@ def _count(value: str) -> int:
     return int(value)
 
 
-def _size(value: str) -> int:
+def read_size(value: str) -> int:
+    """A size such as 512m or 2gb, in bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([bkmgt]?)i?b?", value.lower(), re.ASCII)
     if match is None:
         raise ValueError("this is not a size, as 512m or 2g")

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from sandbox.backends.docker_identity import Inspect, MountView, Wanted
 from sandbox.errors import RequestError
@@ -21,11 +22,12 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DockerMount:
-    """One more directory of the daemon's machine, seen at `target` in the container."""
+    """One more directory of the daemon's machine, or a named volume, seen at `target` in the container."""
 
     source: str
     target: str
     read_only: bool = False
+    type: Literal["bind", "volume"] = "bind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class DockerOptions:
     env           added to the image's environment, for every program in the container
     directory     a directory of this machine to be /workspace; needs a daemon on this machine
     volume        a named volume to be /workspace
-    mounts        more directories of the daemon's machine
+    mounts        more directories of the daemon's machine, and named volumes
     read_only     the image's files cannot be changed; /workspace is then in memory unless it is mounted
     tmpfs_bytes   size of /tmp, which is in memory
     cap_add       capabilities to give back; none are kept by default
@@ -131,8 +133,8 @@ def _user(options: DockerOptions, of_image: str) -> str:
 def _mounts(options: DockerOptions) -> tuple[MountView, ...]:
     mounts = [
         MountView(
-            type="bind",
-            source=posixpath.normpath(m.source),
+            type=m.type,
+            source=posixpath.normpath(m.source) if m.type == "bind" else m.source,
             target=posixpath.normpath(m.target),
             read_only=m.read_only,
         )

@@ -191,6 +191,7 @@ class DockerBackend:
                     user=values.user or None,
                     environment=dict(options.env),
                     working_dir=WORKSPACE,
+                    ports=[(port, "tcp") for port in values.ports],
                     name=name,
                     labels={LABEL_FINGERPRINT: fingerprint(values), LABEL_NAME: name},
                     host_config=self._host_config(values),
@@ -219,6 +220,8 @@ class DockerBackend:
             memswap_limit=values.memory_bytes,
             nano_cpus=int(values.cpus * 1e9),
             pids_limit=values.pids_limit,
+            # The other end is always loopback, at a port that the daemon chooses.
+            port_bindings={f"{port}/tcp": ("127.0.0.1",) for port in values.ports},
             cap_add=list(values.cap_add) or None,
             cap_drop=list(values.cap_drop),
             security_opt=list(values.security),

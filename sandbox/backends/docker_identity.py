@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised when the view gains or loses a row, so that containers of older versions are not mistaken."""
 
 LABEL_FINGERPRINT = "coderig.fingerprint"
@@ -63,6 +63,7 @@ class Wanted:
     tmpfs: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     cap_add: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
     cap_drop: tuple[str, ...] = ("ALL",)
     security: tuple[str, ...] = ("no-new-privileges",)
     read_only: bool = False
@@ -140,7 +141,7 @@ def wanted_view(wanted: Wanted) -> View:
         "privileged": False,
         "shared namespaces": [],
         "devices": [],
-        "published ports": [],
+        "published ports": sorted(f"{port}/tcp at 127.0.0.1" for port in set(wanted.ports)),
         "other host options": [],
     }
 
@@ -172,7 +173,7 @@ def live_view(container: Inspect, image_volumes: frozenset[str] = frozenset()) -
         "privileged": bool(host.get("Privileged")),
         "shared namespaces": _shared_namespaces(host),
         "devices": _devices(host),
-        "published ports": sorted(host.get("PortBindings") or {}),
+        "published ports": sorted(_published(host)),
         "other host options": _other(host),
     }
 
@@ -217,6 +218,16 @@ def _live_cpus(host: Inspect) -> Any:
     if host.get("CpuQuota") or host.get("CpusetCpus") or host.get("CpuRealtimeRuntime"):
         return f"quota {host.get('CpuQuota')} of {host.get('CpuPeriod')} on {host.get('CpusetCpus') or 'all'}"
     return round((host.get("NanoCpus") or 0) / 1e9, 3)
+
+
+def _published(host: Inspect) -> list[str]:
+    shown = []
+    for port, bindings in (host.get("PortBindings") or {}).items():
+        for binding in bindings or [{}]:
+            fixed = binding.get("HostPort") or "0"
+            where = binding.get("HostIp") or "all addresses"
+            shown.append(f"{port} at {where}" + ("" if fixed == "0" else f":{fixed}"))
+    return shown
 
 
 _NAMESPACES = {"PidMode": "pid", "IpcMode": "ipc", "UTSMode": "uts", "UsernsMode": "user"}

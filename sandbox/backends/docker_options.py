@@ -49,6 +49,8 @@ class DockerOptions:
     read_only     the image's files cannot be changed; /workspace is then in memory unless it is mounted
     tmpfs_bytes   size of /tmp, which is in memory
     cap_add       capabilities to give back; none are kept by default
+    ports         TCP ports of the container to publish on the daemon's loopback, each at a free port; needs a
+                  network
     runtime       an OCI runtime that the daemon knows; None: its default
     platform      such as "linux/arm64"; None: the daemon's own
     keep          leave the container when the sandbox is closed; None: exactly if it has a name
@@ -71,6 +73,7 @@ class DockerOptions:
     read_only: bool = False
     tmpfs_bytes: int = 256 * _MIB
     cap_add: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
     runtime: str | None = None
     platform: str | None = None
     keep: bool | None = None
@@ -88,6 +91,10 @@ class DockerOptions:
             raise RequestError(f"workdir must be {WORKSPACE} or below, not {self.workdir!r}")
         if min(self.memory_bytes, self.cpus, self.pids_limit, self.tmpfs_bytes) <= 0:
             raise RequestError("memory_bytes, cpus, pids_limit and tmpfs_bytes must be above 0")
+        if self.ports and (self.network in ("none", "host") or self.network.startswith("container:")):
+            raise RequestError(f"ports need a network of the container's own, and network is {self.network}")
+        if any(not 0 < port < 65536 for port in self.ports):
+            raise RequestError(f"ports are numbers from 1 to 65535, not {self.ports}")
 
     @property
     def keeps(self) -> bool:
@@ -113,6 +120,7 @@ def wanted(options: DockerOptions, image: Inspect) -> Wanted:
         pids_limit=options.pids_limit,
         env={**dict(item.partition("=")[::2] for item in config.get("Env") or ()), **options.env},
         cap_add=options.cap_add,
+        ports=options.ports,
         read_only=options.read_only,
         command=KEEPALIVE,
     )

@@ -213,12 +213,13 @@ class BashFrame:
     def _aside(self) -> str:
         """Put the DEBUG trap by; it sees one command of the frame's, whatever is done.
 
-        What looks like one more signal is none, and only there to be expanded before the trap is gone."""
+        What looks like one more signal is none, and only there to be expanded before the trap is gone. An
+        unfinished `[[` of the caller's leaves bash's parser unable to read another one; `case` it can."""
         n = self._name
         kept = f'"x${{{n}_v:=$?}}${{{n}_t:=$(\\builtin trap -p DEBUG)}}"'
         return (
             f"\\builtin trap - DEBUG {kept} || {n}_v=${n}_v; "
-            "[[ $(\\builtin trap -p TERM) ]] || \\builtin trap 'exit 143' TERM"
+            "case $(\\builtin trap -p TERM) in '') \\builtin trap 'exit 143' TERM;; esac"
         )
 
     def _seeing_status(self, kept: str) -> str:
@@ -242,7 +243,7 @@ class BashFrame:
             words.append("\\builtin shopt -s expand_aliases")
         if what.traps and "kill" not in what.text:
             words.append(
-                "[[ $(\\builtin trap -p TERM) != \"trap -- 'exit 143' SIGTERM\" ]] || \\builtin trap - TERM"
+                "case $(\\builtin trap -p TERM) in \"trap -- 'exit 143' SIGTERM\") \\builtin trap - TERM;; esac"
             )
         if options := "".join(letter for letter in "axv" if letter in flags):
             words.append(f"\\builtin set -{options}")

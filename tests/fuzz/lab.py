@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuzz.grammar import Dialect
 from fuzz.normal import Contender, excluded, is_substitutions_error, normal, runs_side_by_side
@@ -74,7 +75,7 @@ class Lab:
         found = self._compare("exec", script, self.reference(script, merged=False), got)
         if not found or len(script) > _MAX_ARGUMENT_BYTES:
             return found
-        if self._compare("exec", script, self.reference_c(script), got):
+        if self._compare("exec", script, self.reference_c(script, merged=False), got):
             return found
         self.like_c.append(script)
         return []
@@ -91,10 +92,10 @@ class Lab:
         self._yard.write_script(script)
         return self._reference([self.shell, self._yard.script], merged)
 
-    def reference_c(self, script: bytes) -> Seen:
+    def reference_c(self, script: bytes, *, merged: bool) -> Seen:
         """The script as the argument of the shell's `-c`."""
         self._yard.fresh()
-        return self._reference([self.shell, "-c", decode(script), self.shell], False)
+        return self._reference([self.shell, "-c", decode(script), self.shell], merged)
 
     def _reference(self, argv: Sequence[str], merged: bool) -> Seen:
         return self._seen(self._runner.run(argv, self._yard.start, merged, TIMEOUT_S), lines=not merged)
@@ -102,11 +103,16 @@ class Lab:
     def runs_through(self, script: bytes) -> bool:
         """Whether a file that begins with this script goes on behind it as if it were one command.
 
-        Not if it set an EXIT trap; nor if it has no command at all: alone, that has the status 0."""
+        Not if it set an EXIT trap; nor if it has no command at all: alone, that has the status 0; nor if the
+        shell does something else with it as `-c`, which gives up a whole text where a file loses a line."""
         if b"EXIT" in script or not re.search(rb"^[ \t]*[^#\s]", script, re.MULTILINE):
             return False
-        after = self._handed_on(script)
-        return after is not None and _same_end(after, self.reference(script, merged=True), script)
+        after, whole = self._handed_on(script), self.reference(script, merged=True)
+        if after is None or not _same_end(after, whole, script):
+            return False
+        return len(script) > _MAX_ARGUMENT_BYTES or _same_end(
+            whole, self.reference_c(script, merged=True), script
+        )
 
     def exec(self, script: bytes) -> Seen:
         """The script as a one-shot command."""
@@ -148,8 +154,14 @@ class Lab:
             found = self._compare(contender, script, whole, got)
             if ended and after is not None and not found:
                 found.append(Difference(contender, "shell", "goes on", "ended"))
+        else:
+            found = self._compare(contender, script, after, got)
+        if not found or contender == "session" or len(script) > _MAX_ARGUMENT_BYTES:
             return found
-        return self._compare(contender, script, after, got)
+        if self._compare(contender, script, self.reference_c(script, merged=True), replace(got, state=None)):
+            return found
+        self.like_c.append(script)
+        return []
 
     def _handed_on(self, script: bytes) -> Seen | None:
         """The script in a file, then a line that writes the shell's state; None if it was not reached.

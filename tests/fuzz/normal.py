@@ -14,7 +14,9 @@ SCRIPT_NAME = "fz.sh"
 _NAME = rb"(?:/[\w./-]*/fz\.sh|dash|bash|sh|environment): "
 _HEADS = {
     "bash": re.compile(
-        _NAME + rb"(?:eval: |-c: )?(?:line (\d+): )?(?:debug trap: |error trap: )?(?:line \d+: )?"
+        _NAME
+        + rb"(?:(?:eval: |-c: )(?=line |debug trap|error trap))?(?:line (\d+): )?"
+        + rb"(?:debug trap: |error trap: )?(?:line \d+: )?"
     ),
     "dash": re.compile(_NAME + rb"(?:(\d+): )?(?:eval: )?"),
     "ash": re.compile(_NAME + rb"(?:eval: )?(?:line (\d+): )?"),
@@ -26,6 +28,7 @@ _DESCRIPTOR = re.compile(rb"/dev/fd/6\d")
 _KILLED = re.compile(
     rb"(?<=[: ])\s*\d+ (?=(?:Hangup|Killed|Terminated|User defined|Broken pipe|Aborted|Segm))"
 )
+_TIMES = re.compile(rb"(real|user|sys)([\t ])[\dms.]+")
 _TRACE = re.compile(rb"(?<![^\s+>])\++ ")
 
 
@@ -35,7 +38,7 @@ def normal(data: bytes, dialect: str, *, lines: bool) -> bytes:
     def head(found: re.Match[bytes]) -> bytes:
         return b"SHELL: line " + found[1] + b": " if lines and found[1] else b"SHELL: "
 
-    data = _DESCRIPTOR.sub(b"/dev/fd/N", data)
+    data = _TIMES.sub(rb"\1\2TIME", _DESCRIPTOR.sub(b"/dev/fd/N", data))
     data = _KILLED.sub(b"PID ", _HEADS[dialect].sub(head, data))
     if not lines:
         data = _MATCHING.sub(rb"\1", data)
@@ -81,6 +84,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
         _EVERY,
         _START
         + r"(?:!\s*)?(?:set|(?:declare|typeset|local|readonly|export|env|trap)\s*(?:-[pxv]\s*)?)"
+        + r"(?:\'\'|\"\"|\\\n)*"
         + _END,
         "FZ-05: a list of every variable or trap",
     ),
@@ -103,7 +107,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
         _NAMED,
         _EVERY,
         r"\$-|\$\{-|SHELLOPTS|BASHOPTS|(?:^|[;&|({\n])\s*(?:[fb]g|jobs|disown)\b|(?:^|[;&({\n])\s*[\'\"]?%"
-        r"|set [-+]\w*[mn]|(?:kill|wait) %|set [-+]\w*o(?!\s+[a-z])"
+        r"|set\s+[-+]\w*[mn]|(?:kill|wait) %|set [-+]\w*o(?!\s+[a-z])"
         r"|noexec|lastpipe|monitor|ignoreeof|posix|suspend",
         "FZ-07: a named shell is interactive",
     ),
@@ -113,7 +117,8 @@ EXCLUDED: tuple[Exclusion, ...] = (
         r"(?:set -\w*u|nounset|\$\{\w+:?\?).*(?:\n\s*[^\s#]|eval|source|\btrap\b|; \. )",
         "FZ-07: a fatal expansion error ends no more than its line in an interactive bash",
     ),
-    _rule(_NAMED, ("bash",), r"(?<!\\)(?:\\\\)*\\\Z", "FZ-06: a backslash at the end is itself in `eval`"),
+    _rule(_ALL, ("bash",), r"(?<!\\)(?:\\\\)*\\\Z", "FZ-06: a backslash at the end is itself in `eval`"),
+    _rule(_NAMED, _EVERY, r"(?:^|\n)ex(?:\n|\Z)", "ex is an editor: it reads the terminal, if there is one"),
     _rule(_NAMED, _SMALL, r"set -\w*v", "FZ-06: dash shows lines as it reads them, and `eval` reads none"),
     _rule(_NAMED, ("bash",), _BACKGROUND + r".*wait -n", "FZ-07: bash tells what `wait -n` waited for"),
     _rule(
@@ -129,8 +134,10 @@ EXCLUDED: tuple[Exclusion, ...] = (
         r"DEBUG.*\bkill\b|\bkill\b.*DEBUG",
         "FZ-07: a DEBUG trap sees the shell's end by TERM",
     ),
-    _rule(_NAMED, ("bash",), r"\bexit\b.*\$\([^)]*\Z", "FZ-07: as of a syntax error in a substitution"),
-    _rule(_NAMED, ("bash",), r"\[\[[^\]]*\Z", "FZ-07: a syntax error is told in other words"),
+    _rule(
+        _NAMED, ("bash",), r"\bex(?:it|ec)\b.*\$\([^)]*\Z", "FZ-07: as of a syntax error in a substitution"
+    ),
+    _rule(_NAMED, ("bash",), r"\[\[(?:(?!\]\]).)*\Z|\[\[(?: a =~ \()? ?\]", "FZ-07: a syntax error is told in other words"),
     _rule(_NAMED, _EVERY, r"kill -INT", "FZ-07: an interactive shell shows a newline at an interrupt"),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(

@@ -295,6 +295,32 @@ def test_no_line_of_the_frames_completes_a_text_or_changes_its_status(
     assert_unhurt(shell, result)
 
 
+UNFINISHED = [
+    "[[ ]",
+    "[[ a &&",
+    "[[ (",
+    "case x in",
+    "case x in (a",
+    "((",
+    "a=(",
+    "for ((",
+    "f() {",
+    "echo $(",
+    "'",
+    "<(",
+]
+
+
+@pytest.mark.spec("NS-61")
+@pytest.mark.parametrize("text", UNFINISHED)
+def test_an_unfinished_text_leaves_the_parser_able_to_read_the_frame(shell: Shell, text: str) -> None:
+    # A trap, and a text that may set one, have the frame look after traps behind the text.
+    shell.run("trap 'true' HUP", timeout_s=20)
+    result = shell.run(f". ./no-such-file-{secrets.token_hex(4)}\n{text}", timeout_s=20)
+    assert re.search(r"builtin|command (eval|trap|printf)", result.output) is None, result.output
+    assert_unhurt(shell, result)
+
+
 OUTPUT = [
     "printf '\\033]8671;E;'",
     "printf '\\033]867'",

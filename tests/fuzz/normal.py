@@ -137,7 +137,12 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _NAMED, ("bash",), r"\bex(?:it|ec)\b.*\$\([^)]*\Z", "FZ-07: as of a syntax error in a substitution"
     ),
-    _rule(_NAMED, ("bash",), r"\[\[(?:(?!\]\]).)*\Z|\[\[(?: a =~ \()? ?\]", "FZ-07: a syntax error is told in other words"),
+    _rule(
+        _NAMED,
+        ("bash",),
+        r"\[\[(?:(?!\]\]).)*\Z|\[\[(?: a =~ \()? ?\]",
+        "FZ-07: a syntax error is told in other words",
+    ),
     _rule(_NAMED, _EVERY, r"kill -INT", "FZ-07: an interactive shell shows a newline at an interrupt"),
     _rule(_NAMED, _SMALL, r"kill (\$!|%)", "FZ-07: what an interactive dash just forked ignores TERM"),
     _rule(

@@ -6,7 +6,6 @@ a refusal undoes what came before it, and none of its calls may be taken for one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -56,8 +55,8 @@ class MessageStream:
     def take(self, data: str, emit: Emit) -> ModelResponse | None:
         """See StreamReader."""
         try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            value = wire.load(data)
+        except ValueError as error:
             raise self._broken(str(error)) from None
         kind = wire.text(value, "type")
         if kind == "error":
@@ -170,6 +169,8 @@ class MessageStream:
     def _end(self, emit: Emit) -> ModelResponse:
         if not self._head or not all(block.closed for block in self._blocks.values()):
             raise self._broken("it ends in the middle of a content block")
+        if not wire.text(self._head, "stop_reason"):
+            raise self._broken("it does not tell why it ends")
         self._head["usage"] = self._usage
         blocks = [_content(block) for block in self._blocks.values()]
         response = finished(self._head, blocks, self._asked)
@@ -237,7 +238,7 @@ def _content(block: _Open) -> Content:
     # A block that is not known here, whose input came in pieces.
     parts = {key: dump(part) for key, part in block.value.items()}
     try:
-        json.loads("".join(block.pieces))
+        wire.load("".join(block.pieces))
     except ValueError:
         return Content(block.value, block.raw)
     return Content(block.value, wire.object_text({**parts, "input": "".join(block.pieces)}))

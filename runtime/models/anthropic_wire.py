@@ -8,7 +8,6 @@ in the middle stands after a user turn and before the assistant's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from runtime.errors import UserError
@@ -246,8 +245,8 @@ def _thinking(wire_item: Mapping[str, JSON], model: str) -> list[Block]:
 def _object(arguments: str) -> JSON:
     # The wire takes an object alone. Arguments that are none were answered with an error that quotes them.
     try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
+        value = wire.load(arguments)
+    except ValueError:
         return {}
     return clean(value) if isinstance(value, dict) else {}
 

@@ -83,9 +83,14 @@ def from_event(service: str, value: JSON) -> ModelError:
     """An error that a service tells inside an answer or a stream, as {"type", "code", "message"}."""
     kind, code = wire.text(value, "type"), wire.text(value, "code")
     said = _said(value) or "no reason given"
-    status = _STATUS_OF.get(code, _STATUS_OF.get(kind))
+    status = _STATUS_OF.get(code, _STATUS_OF.get(kind)) or _status(wire.member(value, "code"))
     name = code or kind or "error"
     return _made(f"{service}: {name}: {_shortened(said)}", marks=f"{kind} {code} {said}", status=status)
+
+
+def _status(code: JSON) -> int | None:
+    """A status where a server tells it as the code of a failure."""
+    return int(str(code)) if re.fullmatch("[45][0-9][0-9]", str(code)) else None
 
 
 def truncated(service: str, why: str) -> ModelError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from runtime.errors import ModelError, UserError
@@ -57,8 +56,8 @@ class _Reader:
         if data == "[DONE]":
             return None
         try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            value = wire.load(data)
+        except ValueError as error:
             raise ModelError(
                 f"{self._service}: an event of the stream is broken: {error}", transient=True
             ) from None

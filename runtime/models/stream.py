@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from runtime.errors import ModelBehaviorError, ModelError
+from runtime.errors import ModelError
 from runtime.events import ModelStreamed
-from runtime.items import Item, from_wire
+from runtime.items import Item, ItemKind, from_wire
 from runtime.models import failures, wire
 from runtime.models.model import ModelResponse
-from runtime.schema import JSON, JsonError, elements, members
+from runtime.schema import JSON, JsonError, dump, elements, members
 from runtime.usage import Usage
 
 
@@ -87,10 +87,14 @@ def read_response(
         raise failures.from_event(service, values["error"])
     if status not in ("completed", "incomplete"):
         raise ModelError(f"{service}: the answer has the status {status!r}")
-    if "output" not in found and not told:
+    output = "" if values.get("output") is None else found["output"][1]
+    if not output and not told:
         raise ModelError(f"{service}: the answer has no output", transient=True)
+    items = _items(output or "[]", told or [], service)
+    if status == "completed" and any(_half(item) for item in items):
+        raise ModelError(f"{service}: a call of the answer is not complete", transient=True)
     return ModelResponse(
-        items=_items(found["output"][1] if "output" in found else "[]", told or []),
+        items=items,
         usage=read_usage(values.get("usage")),
         response_id=wire.text(values, "id"),
         status=status,
@@ -99,12 +103,24 @@ def read_response(
     )
 
 
-def _items(output: str, told: list[str]) -> tuple[Item, ...]:
+def _items(output: str, told: list[str], service: str) -> tuple[Item, ...]:
     try:
         raws = [raw for _, raw in elements(output)]
-        return tuple(from_wire(raw) for raw in raws or told)
+        return tuple(_with_text(from_wire(raw)) for raw in raws or told)
     except JsonError as error:
-        raise ModelBehaviorError(f"the model's output cannot be read: {error}") from None
+        raise ModelError(f"{service}: the answer cannot be read: {error}", transient=True) from None
+
+
+def _half(item: Item) -> bool:
+    return item.kind == ItemKind.TOOL_CALL and item.wire.get("status") == "incomplete"
+
+
+def _with_text(item: Item) -> Item:
+    """A call with its arguments as text: some servers tell them as an object, which no service takes."""
+    if item.kind != ItemKind.TOOL_CALL or isinstance(item.wire.get("arguments"), str):
+        return item
+    given = item.wire.get("arguments")
+    return from_wire(dump({**item.wire, "arguments": "{}" if given is None else dump(given)}))
 
 
 def _place(event: ModelStreamed) -> int | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
 from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from runtime.errors import ModelError
-from runtime.schema import JSON, JsonError, dump, members
+from runtime.schema import JSON, dump, members
 
 SIGNATURE = "thinking_signature:"
 REDACTED = "redacted_thinking:"
@@ -15,6 +18,29 @@ FOREIGN_BLOCK = "anthropic_block"
 """Wire type of an item that holds a content block which the Responses format has no item for, as it came."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
+
+
+def load(text: str) -> Any:
+    """A JSON value. Raises ValueError for what is none, NaN and numbers that are too large included.
+
+    What is read with this can be written again.
+    """
+    try:
+        return _STRICT.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def sendable_name(name: str) -> str:
@@ -42,8 +68,10 @@ def object_text(parts: Mapping[str, str]) -> str:
 def answer(text: str, service: str) -> dict[str, tuple[JSON, str]]:
     """The members of the JSON object that a service answered with: value, and its text as it came."""
     try:
-        return {key: (value, raw) for key, value, raw in members(text)}
-    except JsonError as error:
+        found = {key: (value, raw) for key, value, raw in members(text)}
+        load(text)  # in one piece, strictly: nothing behind the object, and no NaN
+        return found
+    except ValueError as error:
         raise ModelError(
             f"{service}: the service answered with something else than JSON: {error}", transient=True
         ) from None

@@ -20,11 +20,13 @@ from runtime import (
     ModelRequest,
     ModelStreamed,
     OpenAIModel,
+    Retry,
     UserError,
     run_sync,
     user_message,
 )
 from runtime.models.stream import EventType
+from runtime.schema import dump
 
 KINDS: dict[str, Any] = {"openai": OpenAIModel, "anthropic": AnthropicModel}
 
@@ -257,3 +259,108 @@ def test_a_run_that_is_asked_nothing_comes_to_its_end_on_every_wire(said: str) -
         with WireServer(["done"]) as server:
             assert run_sync(Bench().agent(model(provider, server)), said).final_output == "done"
             assert server.refused == []
+
+
+SSE = {"content-type": "text/event-stream"}
+START = '{"type":"message_start","message":{"id":"m","usage":{"input_tokens":1}}}'
+STOP = '{"type":"message_stop"}'
+CALL = '"type":"function_call","call_id":"a","name":"exec_command"'
+
+
+def streamed(*data: str) -> Reply:
+    """A stream of these events."""
+    return Reply(body="".join(f"data: {each}\n\n" for each in data).encode(), headers=SSE)
+
+
+def completed(*items: str) -> Reply:
+    """A stream of the Responses wire that ends with these items."""
+    output = ",".join(items)
+    return streamed(
+        f'{{"type":"response.completed","response":{{"id":"r","status":"completed","output":[{output}]}}}}'
+    )
+
+
+@pytest.mark.spec("MD-08")
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_have_are_an_error_that_may_pass(provider: str, number: str) -> None:
+    odd = f'{{"type":"odd","id":"x","n":{number}}}'
+    block = f'{{"type":"content_block_start","index":0,"content_block":{odd}}}'
+    replies = {"openai": completed(odd), "anthropic": streamed(START, block)}
+    whole = {"id": "r", "status": "completed", "stop_reason": "end_turn", "output": ["?"], "content": ["?"]}
+    for reply in (replies[provider], Reply(body=json.dumps(whole).replace('"?"', odd).encode())):
+        with WireServer([reply]) as server, pytest.raises(ModelError) as failed:
+            hear(model(provider, server))
+        assert failed.value.transient
+
+
+@pytest.mark.spec("MD-08", "RB-26")
+@pytest.mark.parametrize("arguments", ['{"cmd": NaN}', '{"cmd": 1e999}', '{"cmd": "a", "n": -Infinity}'])
+def test_arguments_with_such_numbers_do_not_run_and_do_not_spoil_later_requests(
+    provider: str, arguments: str
+) -> None:
+    bench = Bench()
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta"}}
+    delta["delta"]["partial_json"] = arguments  # type: ignore[index]
+    begun = '{"type":"tool_use","id":"a","name":"exec_command","input":{}}'
+    replies = {
+        "openai": completed(f'{{{CALL},"arguments":{dump(arguments)}}}'),
+        "anthropic": streamed(
+            START,
+            f'{{"type":"content_block_start","index":0,"content_block":{begun}}}',
+            dump(delta),  # type: ignore[arg-type]
+            '{"type":"content_block_stop","index":0}',
+            '{"type":"message_delta","delta":{"stop_reason":"tool_use"}}',
+            STOP,
+        ),
+    }
+    with WireServer([replies[provider], "done"]) as server:
+        assert run_sync(bench.agent(model(provider, server)), "go").final_output == "done"
+        assert server.refused == [] and bench.ran == []
+
+
+@pytest.mark.spec("MD-09")
+def test_a_call_that_is_not_complete_makes_its_answer_none() -> None:
+    bench = Bench()
+    half = completed(f'{{{CALL},"arguments":"{{\\"cmd\\":\\"rm\\"}}","status":"incomplete"}}')
+    with WireServer([half, "done"]) as server:
+        retried = Retry(model("openai", server), base_s=0, hold_all=True)
+        assert run_sync(bench.agent(retried), "go").final_output == "done"
+        assert bench.ran == [] and len(server.requests) == 2
+
+
+@pytest.mark.spec("MD-28")
+def test_arguments_that_are_an_object_run_and_go_back_as_text() -> None:
+    bench = Bench()
+    with WireServer([completed(f'{{{CALL},"arguments":{{"cmd":"ls"}}}}'), "done"]) as server:
+        assert run_sync(bench.agent(model("openai", server)), "go").final_output == "done"
+        assert server.refused == [] and bench.ran == ["ls"]
+        assert server.requests[1].body["input"][1]["arguments"] == '{"cmd":"ls"}'
+
+
+@pytest.mark.spec("RX-44")
+@pytest.mark.parametrize("output", ["null", "[null]", "[{}]", "[5]", "7", '"x"'])
+def test_an_output_that_cannot_be_read_is_an_error_that_may_pass(output: str) -> None:
+    event = f'{{"type":"response.completed","response":{{"id":"r","output":{output}}}}}'
+    with WireServer([streamed(event)]) as server, pytest.raises(ModelError) as failed:
+        hear(model("openai", server))
+    assert failed.value.transient and "openai:test-model" in str(failed.value)
+
+
+@pytest.mark.spec("MD-20")
+@pytest.mark.parametrize("delta", ["", '{"type":"message_delta","delta":null,"usage":null}'])
+def test_a_message_that_does_not_tell_why_it_ends_is_an_error_that_may_pass(delta: str) -> None:
+    with (
+        WireServer([streamed(START, *filter(None, [delta]), STOP)]) as server,
+        pytest.raises(ModelError) as failed,
+    ):
+        hear(model("anthropic", server))
+    assert failed.value.transient
+
+
+@pytest.mark.spec("MD-17")
+@pytest.mark.parametrize(("code", "status"), [("503", 503), ('"429"', 429), ("200", None), ("true", None)])
+def test_a_code_that_is_a_status_is_one(provider: str, code: str, status: int | None) -> None:
+    told = f'{{"type":"error","error":{{"message":"busy","code":{code}}}}}'
+    with WireServer([streamed(told)]) as server, pytest.raises(ModelError, match="busy") as failed:
+        hear(model(provider, server))
+    assert failed.value.status == status and failed.value.transient == (status is not None)

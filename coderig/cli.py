@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from coderig.containers_cli import register_containers
 from coderig.guard import complain, guarded
 from coderig.signals import FAILED, USAGE, Interrupted, raise_on_signals
 from coderig.terminal_io import flush_standard_streams, hold_standard_streams
@@ -20,7 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run commands, and an agent that edits code, in a local, SSH or Docker place.",
-    epilog="PLACE is local[:DIR], ssh://[user@]host[:port][/DIR] or docker://IMAGE[?option=value&...]. "
+    epilog="PLACE is local[:DIR], dev[:DIR], ssh://[user@]host[:port][/DIR] or "
+    "docker://IMAGE[?option=value&...]. "
     "MODEL is openai:NAME, anthropic:NAME or script:FILE.",
 )
 
@@ -221,6 +223,9 @@ def demo(
 
     with guarded():
         raise typer.Exit(show_demo(place, model, base_url, ask, yes, keep))
+
+
+register_containers(app)
 
 
 def main() -> int:

@@ -105,7 +105,7 @@ def mount_of_volume(text: str) -> DockerMount:
 def _checked(kind: str, source: str, target: str, read_only: bool) -> DockerMount:
     if not posixpath.isabs(target):
         raise ValueError(f"the target {target!r} of a mount must be an absolute path")
-    if kind == "volume" and not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", source):
+    if kind == "volume" and not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", source):
         raise ValueError(f"{source!r} is no name of a volume")
     return DockerMount(source, posixpath.normpath(target), read_only, "bind" if kind == "bind" else "volume")
 

@@ -33,7 +33,7 @@ def run_one(
             result = sandbox.exec(
                 command[0] if len(command) == 1 else list(command),
                 cwd=cwd,
-                env=_environment(env),
+                env=read_environment(env),
                 stdin=given,
                 timeout_s=timeout_s or MAX_TIMEOUT_S,
                 limit_bytes=1,
@@ -54,7 +54,8 @@ def run_one(
     return result.exit_code
 
 
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
+def read_environment(pairs: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE pairs. Raises UsageError for what is none."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

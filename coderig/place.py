@@ -1,4 +1,4 @@
-"""Places by name: `local:DIR`, `ssh://user@host:port/DIR`, `docker://IMAGE?option=value`."""
+"""Places by name: `local:DIR`, `dev:DIR`, `ssh://user@host:port/DIR`, `docker://IMAGE?option=value`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from coderig.containers_place import DevPlace
 from sandbox import DockerSandbox, LocalSandbox, Sandbox, SandboxError, SSHSandbox
 
 if TYPE_CHECKING:
     from sandbox.backends.docker import DockerOptions
     from sandbox.backends.ssh import SshOptions
 
-FORMS = "local[:DIR], ssh://[user@]host[:port][/DIR] or docker://IMAGE"
+FORMS = "local[:DIR], dev[:DIR], ssh://[user@]host[:port][/DIR] or docker://IMAGE"
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -121,7 +122,7 @@ class DockerPlace:
                 backend.close()
 
 
-Place = LocalPlace | SshPlace | DockerPlace
+Place = LocalPlace | SshPlace | DockerPlace | DevPlace
 
 
 def parse_place(text: str, base: Path | None = None) -> Place:
@@ -138,6 +139,10 @@ def parse_place(text: str, base: Path | None = None) -> Place:
         return _ssh(text, where)
     if text.startswith("docker://"):
         return _docker(text, where)
+    if text == "dev" or text.startswith("dev:"):
+        from coderig.containers_place import dev_place
+
+        return dev_place(text, where)
     raise _unknown(text)
 
 
@@ -146,7 +151,7 @@ def _unknown(text: str) -> PlaceError:
     if kind in ("ssh", "docker"):
         example = "ssh://user@host/dir" if kind == "ssh" else "docker://IMAGE"
         return PlaceError(f"{text!r}: write {example}")
-    near = difflib.get_close_matches(kind, ["local", "ssh", "docker"], n=1)
+    near = difflib.get_close_matches(kind, ["local", "ssh", "docker", "dev"], n=1)
     hint = f"; did you mean {near[0]}?" if near else "."
     return PlaceError(f"{text!r} is no place: {kind!r} is not known{hint} Use {FORMS}")
 

@@ -238,6 +238,7 @@ class DockerBackend:
         owner = self._account(container, values)
         mine = [] if _bound(values) else [WORKSPACE]
         mine += [owner.home] if owner.home else []
+        mine += [view.target for view in values.mounts if view.type == "volume"]
         if owner.uid and mine and not values.read_only:
             with self._errors("prepare the container"):
                 self._api.put_archive(container, "/", _directories(mine, owner))

@@ -41,6 +41,7 @@ class ContainerFacts:
     words      the state with its exit code or its reason
     ports      port in the container -> "address:port" on the daemon's machine
     created    as the daemon writes a time
+    started    the same of its last start
     """
 
     id: str
@@ -50,6 +51,7 @@ class ContainerFacts:
     image: str
     image_id: str
     created: str
+    started: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, str] = field(default_factory=dict)
 
@@ -240,6 +242,7 @@ def _container(found: Mapping[str, Any]) -> ContainerFacts:
         image=str(config.get("Image") or ""),
         image_id=str(found.get("Image") or ""),
         created=str(found.get("Created") or ""),
+        started=str(state.get("StartedAt") or ""),
         env=_env(config),
         ports=dict(_ports(found)),
     )

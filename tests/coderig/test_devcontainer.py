@@ -271,7 +271,7 @@ def test_a_link_in_the_workspace_that_leads_out_of_it_is_outside(work: Path) -> 
         ({"image": "i", "runArgs": ["--memory"]}, "--memory has no value"),
         ({"image": "i", "runArgs": ["ls"]}, "'ls' is no option"),
         ({"image": "i", "mounts": ["type=bind,source=x,target=/x"]}, "source 'x' is relative"),
-        ({"image": "i", "mounts": ["type=volume,source=x,target=y"]}, "must be an absolute path"),
+        ({"image": "i", "mounts": ["type=volume,source=xx,target=y"]}, "must be an absolute path"),
         ({"image": "i", "workspaceMount": "source=/x,target=/x,type=bind"}, "needs workspaceFolder"),
         ({"image": "i", "workspaceFolder": "x"}, "absolute"),
         ({"image": "i", "customizations": {"coderig": {"netwrok": "x"}}}, "netwrok"),

@@ -22,9 +22,11 @@ from codetools import Policy, PolicyError
 from runtime import (
     Agent,
     ErrorCode,
+    ExecOptions,
     Journal,
     Model,
     ModelNotice,
+    ObserveOptions,
     PendingApproval,
     Retry,
     RunCompleted,
@@ -146,9 +148,10 @@ class Session:
                 self._clear(sandbox, state, alone=isinstance(place, DockerPlace) and place.ours)
             agent = make_agent(sandbox, policy, model, outputs)
             options = RunOptions(
-                max_turns=self.meta.max_turns,
-                environment_id=f"{sandbox.name} {sandbox.cwd}",
-                journal=MaskingJournal(journal, self.mask),
+                exec=ExecOptions(
+                    max_turns=self.meta.max_turns, environment_id=f"{sandbox.name} {sandbox.cwd}"
+                ),
+                observe=ObserveOptions(journal=MaskingJournal(journal, self.mask)),
             )
             self.view.begin(self.meta, state)
             ending = self._drive(agent, model, options, state, say)

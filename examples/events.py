@@ -14,7 +14,7 @@ async def main() -> None:
         async with stream:
             async for event in stream:
                 print(type(event).__name__)
-        print("asked to stop:", control.stop_requested)
+        print("still to be said:", len(control.pending()))
 
 
 asyncio.run(main())

@@ -6,7 +6,10 @@ AgentError
 │   └── ContextOverflowError   the conversation is longer than the model's window
 ├── ModelBehaviorError   the model answered with something that cannot be used
 ├── ModelRefusalError    the model declined
-├── MaxTurnsError        the run used up its turns
+├── BudgetError          a limit of the run was reached
+│   └── MaxTurnsError    the run used up its turns
+├── GuardrailTripped     a guardrail stopped the run
+├── RepeatedCallError    the same call gave the same output again and again
 ├── ToolLoopError        turn after turn, every call failed
 ├── RunCancelled         the run was cancelled through its control
 ├── JournalError         a run's journal cannot be written or read
@@ -20,7 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ErrorCode(StrEnum):
@@ -33,7 +38,14 @@ class ErrorCode(StrEnum):
     MODEL_BEHAVIOR = "model_behavior"
     MODEL_REFUSAL = "model_refusal"
     MAX_TURNS = "max_turns_exceeded"
+    BUDGET = "budget_exceeded"
     TOOL_LOOP = "tool_loop"
+    REPEATED_CALL = "repeated_tool_call"
+    TOOL_TIMEOUT = "tool_timeout"
+    TOOL_CRASH = "tool_panic"
+    GUARDRAIL = "guardrail_tripwire"
+    SANDBOX = "sandbox_exec"
+    MCP = "mcp"
     CANCELLED = "cancelled"
     JOURNAL = "journal"
 
@@ -94,10 +106,35 @@ class ModelRefusalError(AgentError):
     code = ErrorCode.MODEL_REFUSAL
 
 
-class MaxTurnsError(AgentError):
+class BudgetError(AgentError):
+    """A limit of the run was reached; `dimension` says which: "turns", "tokens", "deadline" or "cost"."""
+
+    code = ErrorCode.BUDGET
+
+    def __init__(self, message: str, dimension: str) -> None:
+        super().__init__(message)
+        self.dimension = dimension
+
+
+class MaxTurnsError(BudgetError):
     """The run used up its turns without an answer."""
 
     code = ErrorCode.MAX_TURNS
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "turns")
+
+
+class GuardrailTripped(AgentError):
+    """A guardrail stopped the run; the message holds its reason."""
+
+    code = ErrorCode.GUARDRAIL
+
+
+class RepeatedCallError(AgentError):
+    """The same call with the same arguments gave the same output too often."""
+
+    code = ErrorCode.REPEATED_CALL
 
 
 class ToolLoopError(AgentError):
@@ -133,9 +170,29 @@ def code_of(error: BaseException) -> str:
     """The stable code of an error: the innermost one along its causes, "unknown" if there is none."""
     found: str = ErrorCode.UNKNOWN
     for link in chain(error):
-        if isinstance(link, AgentError) and link.code != ErrorCode.UNKNOWN:
-            found = link.code
+        own = link.code if isinstance(link, AgentError) else ErrorCode.UNKNOWN
+        code = own if own != ErrorCode.UNKNOWN else link.__dict__.get(_TAG, own)
+        if code != ErrorCode.UNKNOWN:
+            found = code
     return found
+
+
+_TAG = "_runtime_code"
+
+
+def classify(code: str, error: E) -> E:
+    """Give a foreign error a code, and return it: its type and its causes stay what they are.
+
+    An error that has a code already, in itself or in a cause, keeps that one.
+    """
+    if code_of(error) == ErrorCode.UNKNOWN:
+        error.__dict__[_TAG] = str(code)
+    return error
+
+
+def find_cause(error: BaseException, kind: type[E]) -> E | None:
+    """The first error of a type along an error's causes, itself included; None: there is none."""
+    return next((link for link in chain(error) if isinstance(link, kind)), None)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,12 +1,23 @@
-"""Whether an answer without calls ends the run, and with what."""
+"""Whether an answer without calls ends the run, with what, and the one way in which every run ends."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from runtime.errors import ModelBehaviorError, ModelError, ModelRefusalError
-from runtime.items import Item, ItemKind
-from runtime.state import ResponseRecord
+from pydantic_core import to_json, to_jsonable_python
+
+from runtime.errors import AgentError, ModelBehaviorError, ModelError, ModelRefusalError
+from runtime.events import ItemCreated
+from runtime.items import Item, ItemKind, Role, Source, assistant_message
+from runtime.live import LiveRun
+from runtime.options import ErrorHandler, Failure
+from runtime.output_type import OutputType
+from runtime.records import joined_record
+from runtime.saving import flush
+from runtime.state import ResponseRecord, RunResult
 
 
 def check_status(response: ResponseRecord) -> None:
@@ -20,22 +31,72 @@ def check_status(response: ResponseRecord) -> None:
     raise ModelError(f"the model's answer has the status {response.status!r}")
 
 
-def final_output(items: Sequence[Item]) -> str:
+class NoText(ModelBehaviorError):
+    """An answer that has to be structured holds no text at all: the model is asked again."""
+
+
+def final_output(items: Sequence[Item], output: OutputType[Any] | None) -> Any:
     """The answer that the items of a response without calls hold; blank text is one.
 
-    Raises ModelRefusalError if the model declined, whatever else it said.
+    Raises ModelRefusalError if the model declined, whatever else it said, ModelBehaviorError if the text is
+    not what `output` asks for, and NoText if there is none.
     """
     messages = [item for item in items if item.kind == ItemKind.MESSAGE]
     for message in messages:
         if message.refusal is not None:
             raise ModelRefusalError(message.refusal or "the model declined without a reason")
-    return "".join(message.text for message in messages)
+    text = "".join(message.text for message in messages)
+    if output is None:
+        return text
+    if not text.strip():
+        raise NoText("the answer has to be structured and holds no text")
+    return output.parse(text)
 
 
-def early_output(turn_items: Sequence[Item]) -> str:
-    """What a run stopped after a turn with calls has to say: its last message, else its last output."""
-    for kind in (ItemKind.MESSAGE, ItemKind.TOOL_OUTPUT):
-        for item in reversed(turn_items):
-            if item.kind == kind:
-                return item.text if kind == ItemKind.MESSAGE else item.output
-    return ""
+async def finish(
+    run: LiveRun, output: Any, *, stopped_early: bool = False, truncated: bool = False, replaced: bool = False
+) -> RunResult[Any]:
+    """End the run with an answer, wherever it came from: the agent's hook, the guardrails, the last save."""
+    hook = run.agent.on_end
+    if hook is not None:
+        done = hook(run.context, output)
+        if inspect.isawaitable(done):
+            await done
+    judged = await run.guards.after(run, output)
+    if replaced or judged is not output:
+        run.state.replaced_output = to_jsonable_python(judged, fallback=str)
+    await flush(run, closing=True)
+    run.inbox.commit()
+    return RunResult(
+        state=run.state,
+        final_output=judged,
+        stopped_early=stopped_early or run.inbox.stop_requested,
+        truncated=truncated,
+    )
+
+
+async def recover(run: LiveRun, handler: ErrorHandler | None, error: AgentError) -> RunResult[Any] | None:
+    """The end of a run whose caller has an answer instead of the error; None: it has none."""
+    if handler is None:
+        return None
+    state = run.state
+    given = handler(
+        Failure(
+            error=error,
+            agent=run.agent.name,
+            input=state.items[state.first_input : state.first_new],
+            items=state.items[state.first_new :],
+            responses=tuple(state.responses),
+            context=run.context,
+        )
+    )
+    output = await given if inspect.isawaitable(given) else given
+    if output is None:
+        return None
+    text = output if isinstance(output, str) else to_json(output, fallback=str).decode()
+    item = replace(assistant_message(text, Source.ERROR_HANDLER), role=Role.FINAL_RESPONSE)
+    run.record(joined_record, [item])
+    state.settled = True
+    run.join([item])
+    await run.channel.put(ItemCreated(item))
+    return await finish(run, output, replaced=True)

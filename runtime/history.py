@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from runtime.items import Item, ItemKind, Source, ToolCall, function_output
+from runtime.items import Item, Source, ToolCall, function_output
 
 INTERRUPTED_TEXT = (
     "The run was interrupted while this call was running. Its outcome is unknown: do not assume that it "
@@ -51,13 +51,13 @@ class Repaired:
 
     def add(self, item: Item) -> None:
         """Take the next item."""
-        if item.kind == ItemKind.TOOL_OUTPUT:
+        if item.is_output:
             if any(call.call_id == item.call_id for call in self.open):
                 self.outputs.setdefault(item.call_id, item)
             return
         if self.open and (self.outputs or item.source == Source.USER):
             self.close()
-        if item.kind == ItemKind.TOOL_CALL:
+        if item.is_call:
             if any(call.call_id == item.call_id for call in self.open):
                 return
             self.open.append(item.call)

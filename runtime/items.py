@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -35,11 +35,25 @@ class Source(StrEnum):
     ERROR_HANDLER = "error_handler"
 
 
+class Role(StrEnum):
+    """What an assistant's message is to the run. A provider's own phase stays in the wire JSON."""
+
+    WORKING_MESSAGE = "working_message"
+    FINAL_RESPONSE = "final_response"
+
+
 _KINDS: Mapping[str, ItemKind] = {
     "message": ItemKind.MESSAGE,
     "function_call": ItemKind.TOOL_CALL,
     "function_call_output": ItemKind.TOOL_OUTPUT,
     "reasoning": ItemKind.REASONING,
+}
+
+
+_WIRE_KINDS: Mapping[str, ItemKind] = {
+    ItemKind.HANDOFF_CALL: ItemKind.TOOL_CALL,
+    ItemKind.HANDOFF_OUTPUT: ItemKind.TOOL_OUTPUT,
+    ItemKind.INJECTED_INPUT: ItemKind.MESSAGE,
 }
 
 
@@ -79,6 +93,7 @@ class Item:
     source    who made it
     is_error  for a tool's output: the call failed
     display   hints for people
+    role      for an assistant's message: said beside calls, or as the answer; "": it was not in a run
     """
 
     kind: str
@@ -86,6 +101,7 @@ class Item:
     source: Source = Source.MODEL
     is_error: bool = False
     display: Display | None = None
+    role: str = ""
 
     @cached_property
     def wire(self) -> Mapping[str, JSON]:
@@ -103,13 +119,33 @@ class Item:
         return self.source in (Source.MODEL, Source.USER)
 
     @property
+    def is_call(self) -> bool:
+        """A call of a tool or of a handoff: it needs an output."""
+        return self.kind in (ItemKind.TOOL_CALL, ItemKind.HANDOFF_CALL)
+
+    @property
+    def is_output(self) -> bool:
+        """The output of a call of a tool or of a handoff."""
+        return self.kind in (ItemKind.TOOL_OUTPUT, ItemKind.HANDOFF_OUTPUT)
+
+    @property
+    def is_handoff(self) -> bool:
+        """A call that hands the run over. No tool runs for it."""
+        return self.kind == ItemKind.HANDOFF_CALL
+
+    def for_model(self) -> Item:
+        """The same item, of the kind that it has on the wire: models know no others."""
+        kind = _WIRE_KINDS.get(self.kind)
+        return self if kind is None else replace(self, kind=kind)
+
+    @property
     def call_id(self) -> str:
         """The id that binds a call to its output; "" for other items."""
         return _text(self.wire.get("call_id"))
 
     @property
     def call(self) -> ToolCall:
-        """The call that a TOOL_CALL item holds."""
+        """The call that a TOOL_CALL or HANDOFF_CALL item holds."""
         return ToolCall(self.call_id, _text(self.wire.get("name")), _text(self.wire.get("arguments")))
 
     @property

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, Self
 
 from pydantic import BaseModel, Field, JsonValue, PrivateAttr, ValidationError
 
+from runtime.context import Output
 from runtime.errors import UserError
-from runtime.events import PendingApproval
+from runtime.events import Diagnostic, GuardrailRecord, PendingApproval
 from runtime.items import Item
 from runtime.schema import JsonError, clean_text
 from runtime.usage import Usage
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 OLDEST_MINOR = 0
 """The oldest minor version that can still be read. A version that gives a field a new meaning raises it."""
 
@@ -34,6 +35,9 @@ class ResponseRecord:
     request_id: str = ""
     usage: Usage = field(default_factory=Usage)
     item_count: int = 0
+    agent: str = ""
+    model: str = ""
+    cost_micros: int = 0
 
     @property
     def truncated(self) -> bool:
@@ -52,58 +56,119 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A call's output, and whether it counts as a failure of the model's (`None`: it counts as neither)."""
+    """A call's output, and what else it means to the run.
+
+    failed       it counts as a failure of the model's; None: it counts as neither
+    terminate    the tool asks for the end of the run
+    usage        tokens that the call itself spent, on models of its own
+    added_tools  deferred tools that the model may use from now on
+    """
 
     item: Item
     failed: bool | None
+    terminate: bool = False
+    usage: Usage = field(default_factory=Usage)
+    added_tools: tuple[str, ...] = ()
+
+
+QueueKind = Literal["steer", "next_turn", "follow_up"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """Input that was given to the run's control. `id` keeps it from being delivered twice."""
+
+    id: str
+    kind: QueueKind
+    item: Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What the model sees instead of the first `length` items of the run."""
+
+    items: tuple[Item, ...]
+    length: int
 
 
 class RunState(BaseModel):
     """Everything that a resume needs. Plain data; `to_json` and `from_json` are exact inverses.
 
-    items          the whole conversation; only an answer that is not settled has calls without an output
-    first_new      where this run's own items begin; what stands before is its input
-    settled        what the last answer asked for is done, and its outputs are among the items
-    finished       outputs of the last answer's calls, held until all are there
-    started        calls that have begun; without an output their outcome is unknown
-    decisions      by call id; used once
-    interruptions  the calls that wait for a person
-    pending_input  joins the conversation when the open calls have their outputs
-    completed      the run ended with an answer
-    extra          the caller's; carried as it is and never read. It covers pause to resume, not a crash
+    agent             who works now
+    agent_started     its `on_start` was called
+    items             the whole conversation; only an answer that is not settled has calls without an output
+    first_new         where this run's own items begin; what stands before is its input
+    first_input       where its input begins; what stands before was loaded from the session
+    saved             how many of the items the session holds
+    rewritten         what a handoff's filter, a guardrail or a compaction made of older items, or None
+    settled           what the last answer asked for is done, and its outputs are among the items
+    usage             tokens of all model calls, `nested_usage` included
+    nested_usage      the part that calls spent on models of their own
+    elapsed_s         seconds that the run has worked; a pause does not count
+    cost_micros       what its model calls cost by the caller's prices, in millionths of their unit
+    finished          outputs of the last answer's calls, held until all are there
+    started           calls that have begun; without an output their outcome is unknown
+    nested            nested runs that paused, by the id of the call that runs them
+    decisions         by call id; used once
+    interruptions     the calls that wait for a person
+    pending_input     joins the conversation when the open calls have their outputs
+    queued            given to the control and not delivered yet, in the order in which it came
+    delivered         ids of what was given to the control and is in `items`
+    disclosed         deferred tools that the model may use
+    repeats           how often a call (by its fingerprint) gave the same output; only with that guard
+    last_call_given   the call without tools, after the last turn, was made
+    completed         the run ended with an answer
+    replaced_output   what a guardrail put in place of the answer; None: nothing
+    guardrails        what the guardrails said
+    diagnostics       trouble that the run survived
+    extra             the caller's; carried as it is and never read. It covers pause to resume, not a crash
     """
 
     schema_version: str = SCHEMA_VERSION
     agent: str
+    agent_started: bool = False
     items: list[Item] = Field(default_factory=list)
     first_new: int = 0
+    first_input: int = 0
+    saved: int = 0
+    rewritten: Rewritten | None = None
     responses: list[ResponseRecord] = Field(default_factory=list)
     usage: Usage = Field(default_factory=Usage)
+    nested_usage: Usage = Field(default_factory=Usage)
+    elapsed_s: float = 0.0
+    cost_micros: int = 0
     turn: int = 0
     max_turns: int = 0
     error_turns: int = 0
     settled: bool = True
     finished: dict[str, Outcome] = Field(default_factory=dict)
     started: list[str] = Field(default_factory=list)
+    nested: dict[str, RunState] = Field(default_factory=dict)
     decisions: dict[str, Decision] = Field(default_factory=dict)
     interruptions: list[PendingApproval] = Field(default_factory=list)
     pending_input: list[Item] = Field(default_factory=list)
+    queued: list[Queued] = Field(default_factory=list)
+    delivered: list[str] = Field(default_factory=list)
+    disclosed: list[str] = Field(default_factory=list)
+    repeats: dict[str, int] = Field(default_factory=dict)
+    last_call_given: bool = False
     completed: bool = False
+    replaced_output: JsonValue = None
+    guardrails: list[GuardrailRecord] = Field(default_factory=list)
+    diagnostics: list[Diagnostic] = Field(default_factory=list)
     extra: dict[str, JsonValue] = Field(default_factory=dict)
     _journal: object = PrivateAttr(default=None)
 
     def approve(self, call: PendingApproval | str) -> None:
         """Let a waiting call run, once, as it was shown. Raises UserError if no such call waits."""
         waiting = self._waiting(call)
-        self.decisions[waiting.call_id] = Decision(approved=True, fingerprint=waiting.fingerprint)
+        self._decide(waiting, Decision(approved=True, fingerprint=waiting.fingerprint))
 
     def reject(self, call: PendingApproval | str, message: str | None = None) -> None:
         """Refuse a waiting call. The model reads the message word for word; None: a fixed sentence."""
         waiting = self._waiting(call)
         text = REJECTED_TEXT if message is None else clean_text(message)
-        self.decisions[waiting.call_id] = Decision(
-            approved=False, fingerprint=waiting.fingerprint, message=text
-        )
+        self._decide(waiting, Decision(approved=False, fingerprint=waiting.fingerprint, message=text))
 
     def to_json(self) -> str:
         """The state as JSON text."""
@@ -124,17 +189,15 @@ class RunState(BaseModel):
 
     def copied(self) -> Self:
         """A state that shares nothing that changes with this one."""
-        lists = {
-            "items": list(self.items),
-            "responses": list(self.responses),
-            "finished": dict(self.finished),
-            "started": list(self.started),
-            "decisions": dict(self.decisions),
-            "interruptions": list(self.interruptions),
-            "pending_input": list(self.pending_input),
-            "extra": dict(self.extra),
-        }
-        return self.model_copy(update=lists)
+        changing: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, list):
+                changing[name] = list(value)
+            elif isinstance(value, dict):
+                changing[name] = dict(value)
+        changing["nested"] = {call: state.copied() for call, state in self.nested.items()}
+        return self.model_copy(update=changing)
 
     def __repr__(self) -> str:
         return f"RunState(agent={self.agent!r}, turn={self.turn}, items={len(self.items)} items)"
@@ -150,11 +213,24 @@ class RunState(BaseModel):
         self._journal = journal
 
     def _waiting(self, call: PendingApproval | str) -> PendingApproval:
+        if isinstance(call, str):
+            found = [waiting for waiting in self.interruptions if waiting.call_id == call]
+        else:
+            place = (call.call_id, call.parents)
+            found = [waiting for waiting in self.interruptions if (waiting.call_id, waiting.parents) == place]
         call_id = call if isinstance(call, str) else call.call_id
-        for waiting in self.interruptions:
-            if waiting.call_id == call_id:
-                return waiting
-        raise UserError(f"no call {call_id!r} waits for a decision in this state")
+        if not found:
+            raise UserError(f"no call {call_id!r} waits for a decision in this state")
+        if len(found) > 1:
+            raise UserError(f"{len(found)} calls {call_id!r} wait, in nested runs: give the approval itself")
+        return found[0]
+
+    def _decide(self, waiting: PendingApproval, decision: Decision) -> None:
+        if not waiting.parents:
+            self.decisions[waiting.call_id] = decision
+            return
+        outer, *inner = waiting.parents
+        self.nested[outer]._decide(replace(waiting, parents=tuple(inner)), decision)
 
 
 class _Versioned(BaseModel):
@@ -191,18 +267,18 @@ def _parts(version: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
+class RunResult(Generic[Output]):
     """How a run ended, or how far it came.
 
     final_output   the answer; None when it paused, or when it failed (see RunError.result)
     interruptions  the calls that wait for a person; empty unless it paused
     state          resumes the run
-    stopped_early  ended because its control asked for it
+    stopped_early  ended because its control, a hook or its tools asked for it
     truncated      the answer was cut off by the token limit
     """
 
     state: RunState
-    final_output: str | None = None
+    final_output: Output | None = None
     interruptions: tuple[PendingApproval, ...] = ()
     stopped_early: bool = False
     truncated: bool = False
@@ -223,8 +299,13 @@ class RunResult:
         return self.state.items[self.state.first_new :]
 
     @property
+    def responses(self) -> Sequence[ResponseRecord]:
+        """The model's answers, each with its usage."""
+        return self.state.responses
+
+    @property
     def usage(self) -> Usage:
-        """Tokens of all model calls of the run."""
+        """Tokens of all model calls of the run, and of nested runs."""
         return self.state.usage
 
     @property
@@ -232,9 +313,36 @@ class RunResult:
         """How many model calls the run made."""
         return self.state.turn
 
+    @property
+    def last_agent(self) -> str:
+        """Who worked last."""
+        return self.state.agent
+
+    @property
+    def guardrails(self) -> Sequence[GuardrailRecord]:
+        """What the guardrails said."""
+        return self.state.guardrails
+
+    @property
+    def diagnostics(self) -> Sequence[Diagnostic]:
+        """Trouble that the run survived."""
+        return self.state.diagnostics
+
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
     """The last event of a run that did not fail: it has an answer, or it paused."""
 
-    result: RunResult
+    result: RunResult[Any]
+
+
+class NestedPaused(Exception):
+    """A tool that runs an agent raises this when that run pauses: the run that called it pauses too.
+
+    No error: the call has no output yet. When the outer run is resumed, the tool is called again with
+    `ToolContext.paused`, the same state with the decisions in it.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__(f"the nested run of {state.agent} waits for a person")
+        self.state = state

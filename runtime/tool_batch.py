@@ -10,17 +10,19 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from runtime.errors import ModelBehaviorError, UserError
 from runtime.events import PendingApproval, ToolFinished, ToolProgress, ToolStarted
 from runtime.history import interrupted
 from runtime.items import Display, ToolCall, function_output
 from runtime.live import LiveRun
 from runtime.records import call_started_record, output_record
+from runtime.scheduler import is_concurrent, run_jobs
 from runtime.schema import canonical, clean, clean_text, dump, load_object
-from runtime.state import Decision, Outcome
+from runtime.state import Decision, NestedPaused, Outcome
 from runtime.tools import (
     ERROR_LIMIT_BYTES,
     BadArguments,
@@ -32,6 +34,7 @@ from runtime.tools import (
     bind,
     bounded,
 )
+from runtime.usage import Usage
 
 TRUNCATED_TEXT = (
     "The answer was cut off by the token limit, so this call may be incomplete and did not run. "
@@ -70,7 +73,9 @@ async def plan_batch(run: LiveRun, calls: Sequence[ToolCall], *, truncated: bool
     for call in calls:
         if call.call_id in run.state.finished:
             continue
-        if call.call_id in run.state.started:
+        if call.call_id in run.state.nested:
+            plan.to_run.append(await _again(run, call))
+        elif call.call_id in run.state.started:
             plan.answered.append((call, Outcome(item=interrupted(call.call_id), failed=None)))
         elif truncated:
             plan.answered.append((call, _failure(call, TRUNCATED_TEXT)))
@@ -80,9 +85,13 @@ async def plan_batch(run: LiveRun, calls: Sequence[ToolCall], *, truncated: bool
 
 
 async def _sort(run: LiveRun, call: ToolCall, plan: Plan) -> None:
-    tool = run.tools.get(call.name)
+    tools = (await run.current()).tools
+    tool = tools.get(call.name)
     if tool is None:
-        plan.answered.append((call, _failure(call, _no_such_tool(call.name, list(run.tools)))))
+        text = _no_such_tool(call.name, list(tools))
+        if run.options.exec.unknown_tool_is_fatal:
+            raise ModelBehaviorError(text)
+        plan.answered.append((call, _failure(call, text)))
         return
     try:
         bound = bind(tool, call.arguments)
@@ -98,6 +107,14 @@ async def _sort(run: LiveRun, call: ToolCall, plan: Plan) -> None:
         _judge(run, Ready(call, bound, approved=False), verdict, preview, plan)
 
 
+async def _again(run: LiveRun, call: ToolCall) -> Ready:
+    # The call runs an agent that paused: it was judged when it began, and goes on where it stopped.
+    tool = (await run.current()).tools.get(call.name)
+    if tool is None:
+        raise UserError(f"the tool {call.name!r}, which runs an agent that paused, is not there any more")
+    return Ready(call, bind(tool, call.arguments), approved=True)
+
+
 def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Plan) -> None:
     call = ready.call
     if verdict.decision == "deny":
@@ -111,7 +128,7 @@ def _judge(run: LiveRun, ready: Ready, verdict: Verdict, preview: str, plan: Pla
         else:
             plan.answered.append((call, _rejected(call, decision)))
         return
-    act = fingerprint(run.options.environment_id, call, preview)
+    act = fingerprint(run.options.exec.environment_id, call, preview)
     if decision is None or decision.fingerprint != act:
         plan.asks.append(
             PendingApproval(
@@ -144,39 +161,39 @@ async def run_batch(run: LiveRun, plan: Plan) -> None:
     """Answer every call of a plan that asks nobody; the outputs are in `state.finished` afterwards."""
     for call, outcome in plan.answered:
         _finish(run, call, outcome)
-    if any(ready.bound.tool.sequential for ready in plan.to_run):
-        for ready in plan.to_run:
-            await _run_call(run, ready)
-        return
-    limit = run.options.max_tool_concurrency
-    slots = asyncio.Semaphore(limit) if limit > 0 else nullcontext()
-
-    async def run_in_slot(ready: Ready) -> None:
-        async with slots:
-            await _run_call(run, ready)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for ready in plan.to_run:
-                group.create_task(run_in_slot(ready))
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+    jobs = [partial(_run_call, run, ready) for ready in plan.to_run]
+    concurrent = is_concurrent([ready.bound.tool.sequential for ready in plan.to_run])
+    await run_jobs(jobs, concurrent=concurrent, limit=run.options.exec.max_tool_concurrency)
 
 
 async def _run_call(run: LiveRun, ready: Ready) -> None:
     call = ready.call
     closed, cancelled = threading.Event(), threading.Event()
+    spent: list[Usage] = []
+
+    def report(usage: Usage) -> None:
+        if not closed.is_set():
+            spent.append(usage)
+            run.spend(usage, nested=True)
+
     context = ToolContext(
         call_id=call.call_id,
         tool_name=call.name,
         cancelled=cancelled,
         emit=_progress(run, call, lambda: closed.is_set() or cancelled.is_set()),
+        run=run.context,
+        paused=run.state.nested.get(call.call_id),
+        report=report,
     )
     try:
         outcome = await _outcome(run, ready, context)
+    except NestedPaused as paused:
+        run.state.nested[call.call_id] = paused.state
+        return
     finally:
         closed.set()
-    _finish(run, call, outcome)
+    run.state.nested.pop(call.call_id, None)
+    _finish(run, call, replace(outcome, usage=sum(spent, Usage())))
 
 
 async def _outcome(run: LiveRun, ready: Ready, context: ToolContext) -> Outcome:
@@ -185,7 +202,8 @@ async def _outcome(run: LiveRun, ready: Ready, context: ToolContext) -> Outcome:
     if refused is not None:
         return refused
     run.record(call_started_record, call.call_id, call.name)
-    run.state.started.append(call.call_id)
+    if call.call_id not in run.state.started:
+        run.state.started.append(call.call_id)
     run.channel.tell(ToolStarted(call.call_id, call.name, call.arguments))
     return await _attempt(ready, context)
 
@@ -207,6 +225,8 @@ async def _attempt(ready: Ready, context: ToolContext) -> Outcome:
     call = ready.call
     try:
         return _result(call, await ready.bound.run(context))
+    except NestedPaused:
+        raise
     except (ToolFailed, BadArguments) as error:
         return _failure(call, str(error))
     except asyncio.CancelledError as error:
@@ -250,7 +270,7 @@ def _result(call: ToolCall, result: ToolResult) -> Outcome:
         title, summary = clean_text(result.title), clean_text(result.summary)
         display = Display(title=title, summary=summary, details=details)
     item = function_output(call.call_id, result.text, is_error=result.is_error, display=display)
-    return Outcome(item=item, failed=result.is_error)
+    return Outcome(item=item, failed=result.is_error, terminate=result.terminate)
 
 
 def _failure(call: ToolCall, text: str) -> Outcome:

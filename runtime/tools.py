@@ -14,13 +14,16 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from runtime.context import RunContext
 from runtime.schema import JSON, JsonError, clean_text, load_object
+from runtime.state import RunState
+from runtime.usage import Usage
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -68,10 +71,12 @@ class ToolResult:
     details   facts for user interfaces; never shown to the model; JSON
     title     one line for people that names the call; "": the tool's name
     summary   one line for people that tells the outcome
+    terminate  asks for the end of the run; it ends when every call of the answer asks for it
     """
 
     text: str
     is_error: bool = False
+    terminate: bool = False
     details: Mapping[str, JSON] | None = None
     title: str = ""
     summary: str = ""
@@ -84,12 +89,18 @@ class ToolContext:
     cancelled  set when the run no longer wants the result; a blocking tool must look at it
     emit       progress text for those who watch; from any thread; slows the tool down when nobody reads;
                ignored after the tool has returned; never shown to the model
+    run        the run that makes the call
+    paused     for a tool that runs an agent: that run, paused in this very call and to be resumed
+    report     tells tokens that the call spends on models of its own, as they are spent; on the event loop
     """
 
     call_id: str
     tool_name: str
     cancelled: threading.Event
     emit: Callable[[str], None]
+    run: RunContext = field(default_factory=lambda: RunContext(value=None))
+    paused: RunState | None = None
+    report: Callable[[Usage], None] = lambda usage: None
 
 
 @dataclass(frozen=True, kw_only=True)

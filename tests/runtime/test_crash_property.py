@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from runtime_kit import Bench, fails, outputs
 
 from runtime import (
+    ExecOptions,
     ItemKind,
     MemoryJournal,
+    ObserveOptions,
     RunOptions,
     RunResult,
     RunState,
@@ -84,7 +86,10 @@ class Player:
         self.journal = MemoryJournal()
 
     def play(self, state: RunState | None, through_json: bool) -> RunResult:
-        options = RunOptions(journal=self.journal, max_turns=-1, max_consecutive_error_turns=-1)
+        options = RunOptions(
+            observe=ObserveOptions(journal=self.journal),
+            exec=ExecOptions(max_turns=-1, max_consecutive_error_turns=-1),
+        )
         agent = self.bench.agent(ScriptedModel(self.answers, follow=True))
         result = run_sync(agent, "go", options) if state is None else resume_run_sync(agent, state, options)
         while result.interruptions:

@@ -20,11 +20,13 @@ from runtime_kit import Bench, calls, outputs, play_on, script, shape, wait_for
 
 from runtime import (
     Agent,
+    ExecOptions,
     FileJournal,
     ItemKind,
     JournalError,
     JournalInUse,
     MemoryJournal,
+    ObserveOptions,
     RunError,
     RunOptions,
     RunState,
@@ -60,7 +62,7 @@ def follow(bench: Bench) -> Agent:
 def told(bench: Bench) -> tuple[MemoryJournal, Bench]:
     """The whole story, run once with one approval on the way."""
     journal = MemoryJournal()
-    options = RunOptions(journal=journal)
+    options = RunOptions(observe=ObserveOptions(journal=journal))
     paused = run_sync(follow(bench), "go", options)
     state = state_from_records(journal.records)
     state.approve(paused.interruptions[0])
@@ -106,7 +108,7 @@ def test_a_run_that_is_killed_after_any_record_goes_on_without_running_anything_
         again = MemoryJournal()
         again.records = list(before)
         state = state_from_records(before)
-        options = RunOptions(journal=again)
+        options = RunOptions(observe=ObserveOptions(journal=again))
         result = resume_run_sync(follow(bench), state, options)
         while result.interruptions:
             assert [waiting.arguments for waiting in result.interruptions] == ['{"cmd":"rm x"}']
@@ -138,7 +140,7 @@ def test_a_run_that_is_killed_after_any_record_goes_on_without_running_anything_
 def test_the_records_add_up_to_the_live_state_at_every_pause_and_at_the_end() -> None:
     bench = Bench(ask={"rm x"}, deny={"cat a"})
     journal = MemoryJournal()
-    options = RunOptions(journal=journal, environment_id="here")
+    options = RunOptions(exec=ExecOptions(environment_id="here"), observe=ObserveOptions(journal=journal))
     result = run_sync(follow(bench), "go", options)
     assert state_from_records(journal.records).to_json() == result.state.to_json()
     result.state.reject(result.interruptions[0], "no")
@@ -156,7 +158,9 @@ def test_a_journal_that_begins_in_the_middle_of_a_run_is_whole() -> None:
     paused.state.approve(paused.interruptions[0])
     journal = MemoryJournal()
     result = resume_run_sync(
-        follow(bench), RunState.from_json(paused.state.to_json()), RunOptions(journal=journal)
+        follow(bench),
+        RunState.from_json(paused.state.to_json()),
+        RunOptions(observe=ObserveOptions(journal=journal)),
     )
     assert state_from_records(journal.records).to_json() == result.state.to_json()
 
@@ -165,10 +169,12 @@ def test_a_journal_that_begins_in_the_middle_of_a_run_is_whole() -> None:
 def test_a_journal_that_holds_the_past_of_a_run_is_not_given_it_again() -> None:
     bench = Bench(ask={"rm x"})
     first, second = MemoryJournal(), MemoryJournal()
-    paused = run_sync(follow(bench), "go", RunOptions(journal=first))
+    paused = run_sync(follow(bench), "go", RunOptions(observe=ObserveOptions(journal=first)))
     paused.state.approve(paused.interruptions[0])
     for journal in (first, second):
-        result = resume_run_sync(follow(bench), paused.state, RunOptions(journal=journal))
+        result = resume_run_sync(
+            follow(bench), paused.state, RunOptions(observe=ObserveOptions(journal=journal))
+        )
         assert state_from_records(journal.records).to_json() == result.state.to_json()
     assert kinds(first.records).count("state") == kinds(second.records).count("state") == 1
 
@@ -197,7 +203,7 @@ def test_an_orphan_does_not_answer_a_later_call_that_has_its_id() -> None:
     journal = MemoryJournal()
     again = Scripted(calls=(ScriptedCall(name="exec_command", arguments={"cmd": "second"}, id="call_0_0"),))
     agent = bench.agent(script(calls("first"), again, "done"))
-    run_sync(agent, "go", RunOptions(journal=journal))
+    run_sync(agent, "go", RunOptions(observe=ObserveOptions(journal=journal)))
     begun = [place for place, record in enumerate(journal.records) if record["record"] == "call_started"]
     answered = next(record for record in journal.records if record["record"] == "output")
     records: Records = [*journal.records[: begun[1] - 1], answered, journal.records[begun[1] - 1]]
@@ -240,7 +246,11 @@ def test_a_journal_that_cannot_be_written_ends_the_run_before_the_call_that_it_w
 
     bench = Bench()
     with pytest.raises(RunError) as failed:
-        run_sync(bench.agent(script(calls("a", "b"), "done")), "go", RunOptions(journal=Full()))
+        run_sync(
+            bench.agent(script(calls("a", "b"), "done")),
+            "go",
+            RunOptions(observe=ObserveOptions(journal=Full())),
+        )
     assert bench.ran == []
     assert code_of(failed.value) == "journal" and isinstance(failed.value.__cause__, JournalError)
     assert shape(failed.value.result.items)[-1] == "tool_call call_0_1"
@@ -255,7 +265,7 @@ def test_an_answer_is_not_lost_when_the_journal_does_not_take_it() -> None:
             super().append(record)
 
     with pytest.raises(RunError, match="no space left") as failed:
-        run_sync(Bench().agent(script("done")), "go", RunOptions(journal=Full()))
+        run_sync(Bench().agent(script("done")), "go", RunOptions(observe=ObserveOptions(journal=Full())))
     assert failed.value.result.final_output == "done"
     assert code_of(failed.value) == "journal"
 
@@ -265,7 +275,7 @@ def test_a_run_that_failed_is_resumed_where_it_failed() -> None:
     bench = Bench()
     journal = MemoryJournal()
     with pytest.raises(RunError):
-        run_sync(bench.agent(script(calls("ls"))), "go", RunOptions(journal=journal))
+        run_sync(bench.agent(script(calls("ls"))), "go", RunOptions(observe=ObserveOptions(journal=journal)))
     assert kinds(journal.records)[-1] == "failed"
     state = state_from_records(journal.records)
     result = play_on("blocking", bench.agent(script("done")), state)
@@ -276,7 +286,11 @@ def test_a_run_that_failed_is_resumed_where_it_failed() -> None:
 def test_a_file_keeps_records_for_its_owner_alone_and_gives_them_back(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with FileJournal(path) as journal:
-        run_sync(Bench().agent(script(calls("ls"), "done")), "go", RunOptions(journal=journal))
+        run_sync(
+            Bench().agent(script(calls("ls"), "done")),
+            "go",
+            RunOptions(observe=ObserveOptions(journal=journal)),
+        )
         assert kinds(list(read_journal(path).records))[0] == "state"
     assert path.stat().st_mode & 0o777 == 0o600
     contents = read_journal(path)
@@ -357,7 +371,9 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_no_nul_and_no_lone_surrogate_reaches_a_journal(text: str) -> None:
     journal = MemoryJournal()
     bench = Bench(acts={"ls": lambda context: text})
-    run_sync(bench.agent(script(calls("ls"), "done")), text, RunOptions(journal=journal))
+    run_sync(
+        bench.agent(script(calls("ls"), "done")), text, RunOptions(observe=ObserveOptions(journal=journal))
+    )
     stored = json.dumps(journal.records, ensure_ascii=False)
     stored.encode("utf-8")
     assert "\\u0000" not in stored
@@ -368,7 +384,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[2]]
-from runtime import FileJournal, RunOptions, Scripted, ScriptedModel, run_sync
+from runtime import FileJournal, ObserveOptions, RunOptions, Scripted, ScriptedModel, run_sync
 from runtime_kit import Bench, calls
 
 def die(context):
@@ -379,7 +395,7 @@ bench = Bench(acts={"die": die})
 bench.sequential = True
 model = ScriptedModel([calls("ls", "die", "make"), Scripted(text="done")], follow=True)
 with FileJournal(sys.argv[1]) as journal:
-    run_sync(bench.agent(model), "go", RunOptions(journal=journal))
+    run_sync(bench.agent(model), "go", RunOptions(observe=ObserveOptions(journal=journal)))
 """
 
 
@@ -394,7 +410,9 @@ def test_kill_9_in_the_middle_of_a_command_then_resume(tmp_path: Path) -> None:
     model = ScriptedModel([calls("ls", "die", "make"), Scripted(text="done")], follow=True)
     with FileJournal(path) as journal:
         state = state_from_records(read_journal(path).records)
-        result = resume_run_sync(bench.agent(model), state, RunOptions(journal=journal))
+        result = resume_run_sync(
+            bench.agent(model), state, RunOptions(observe=ObserveOptions(journal=journal))
+        )
     assert result.final_output == "done"
     assert bench.ran == ["make"]
     assert list(outputs(result.items).values()) == ["ran ls", INTERRUPTED_TEXT, "ran make"]
@@ -404,7 +422,9 @@ def test_kill_9_in_the_middle_of_a_command_then_resume(tmp_path: Path) -> None:
 def test_a_call_that_was_cancelled_is_unknown_to_a_resume_though_it_still_returned() -> None:
     journal = MemoryJournal()
     bench = Bench()
-    stream, control = run(bench.agent(script(calls("slow"), "done")), "go", RunOptions(journal=journal))
+    stream, control = run(
+        bench.agent(script(calls("slow"), "done")), "go", RunOptions(observe=ObserveOptions(journal=journal))
+    )
     entered = threading.Event()
 
     def slow(context: ToolContext) -> str:

@@ -13,6 +13,7 @@ from runtime import (
     MAX_TURNS_UNLIMITED,
     Agent,
     ApprovalRequested,
+    ExecOptions,
     ItemCreated,
     ItemKind,
     MaxTurnsError,
@@ -182,7 +183,7 @@ def test_a_run_without_a_model_or_with_wrong_options_fails_before_it_starts() ->
     with pytest.raises(UserError, match="no model"):
         run(Bench().agent(), "go")
     with pytest.raises(UserError, match="max_turns"):
-        run(Bench().agent(script()), "go", RunOptions(max_turns=-2))
+        run(Bench().agent(script()), "go", RunOptions(exec=ExecOptions(max_turns=-2)))
     with pytest.raises(UserError, match="two tools"):
         Agent(name="a", tools=[Bench().tool(), Bench().tool()])
     with pytest.raises(UserError, match="tool name"):
@@ -195,12 +196,14 @@ def test_turns_are_limited_to_ten_unless_the_caller_says_otherwise(how: How) -> 
     for given, made in ((0, 10), (3, 3)):
         model = script(*[calls(f"step {number}") for number in range(30)])
         with pytest.raises(RunError) as failed:
-            play(how, Bench().agent(model), options=RunOptions(max_turns=given))
+            play(how, Bench().agent(model), options=RunOptions(exec=ExecOptions(max_turns=given)))
         assert isinstance(failed.value.__cause__, MaxTurnsError)
         assert code_of(failed.value) == "max_turns_exceeded"
         assert len(model.requests) == made
     model = script(*[calls(f"step {number}") for number in range(30)], "done")
-    result = play(how, Bench().agent(model), options=RunOptions(max_turns=MAX_TURNS_UNLIMITED))
+    result = play(
+        how, Bench().agent(model), options=RunOptions(exec=ExecOptions(max_turns=MAX_TURNS_UNLIMITED))
+    )
     assert result.final_output == "done"
 
 
@@ -271,7 +274,7 @@ def test_three_turns_in_which_every_call_fails_end_the_run(how: How) -> None:
     assert len(model.requests) == 3
     one_good_call = script(*failing(2), calls("forbidden", "ls"), *failing(2), "done")
     assert play(how, bench.agent(one_good_call)).final_output == "done"
-    unlimited = RunOptions(max_consecutive_error_turns=-1)
+    unlimited = RunOptions(exec=ExecOptions(max_consecutive_error_turns=-1))
     assert play(how, bench.agent(script(*failing(6), "done")), options=unlimited).final_output == "done"
 
 

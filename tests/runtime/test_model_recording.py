@@ -19,6 +19,7 @@ from runtime import (
     Model,
     ModelError,
     ModelSettings,
+    ObserveOptions,
     Recorded,
     Retry,
     RunOptions,
@@ -265,5 +266,6 @@ def test_a_recorded_model_is_like_any_other_for_a_journal(tmp_path: Path) -> Non
     bench = Bench()
     recorded: Model = Recorded(ScriptedModel(["done"]), tmp_path / "r.jsonl")
     with FileJournal(tmp_path / "j") as journal:
-        result: Any = run_sync(bench.agent(recorded), "go", RunOptions(journal=journal))
+        options = RunOptions(observe=ObserveOptions(journal=journal))
+        result: Any = run_sync(bench.agent(recorded), "go", options)
     assert result.final_output == "done"

@@ -13,6 +13,7 @@ from runtime import (
     Agent,
     ItemKind,
     MemoryJournal,
+    ObserveOptions,
     RunOptions,
     run_sync,
     state_from_records,
@@ -49,7 +50,7 @@ def test_parallel_calls_with_one_rejected_are_answered_as_a_strict_service_wants
     journal = MemoryJournal()
     with WireServer([do("rm x", "cat a", "ls"), "done"]) as server:
         agent = bench.agent(model(provider, server))
-        result = play(how, agent, options=RunOptions(journal=journal))
+        result = play(how, agent, options=RunOptions(observe=ObserveOptions(journal=journal)))
         state = stored(result, journal, kept)
         state.reject(state.interruptions[0], "use trash instead")
         state.approve(state.interruptions[1])
@@ -68,7 +69,7 @@ def test_a_run_that_was_killed_between_results_sends_a_whole_conversation(provid
     bench = Bench(sequential=True)
     with WireServer([do("a", "b", "c"), "done", "done"]) as server:
         agent = bench.agent(model(provider, server))
-        run_sync(agent, "go", RunOptions(journal=journal))
+        run_sync(agent, "go", RunOptions(observe=ObserveOptions(journal=journal)))
         started = [i for i, record in enumerate(journal.records) if record["record"] == "call_started"]
         records = journal.records[: started[done] + 1] if done < 3 else journal.records[: started[2] + 2]
         bench.ran.clear()
@@ -165,7 +166,7 @@ def test_an_item_that_is_not_known_here_goes_back_byte_for_byte(kept: str) -> No
     journal = MemoryJournal()
     with WireServer([do("rm", raw=[raw]), "done"]) as server:
         agent = Bench(ask={"rm"}).agent(model("openai", server))
-        result = run_sync(agent, "go", RunOptions(journal=journal))
+        result = run_sync(agent, "go", RunOptions(observe=ObserveOptions(journal=journal)))
         assert result.items[1].kind == ItemKind.UNKNOWN
         state = stored(result, journal, kept)
         state.approve("call_1_0")

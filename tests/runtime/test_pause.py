@@ -11,12 +11,14 @@ from runtime_kit import Bench, How, calls, outputs, play, play_on, read_events, 
 
 from runtime import (
     Display,
+    ExecOptions,
     Item,
     ItemCreated,
     ItemKind,
     JournalError,
     MaxTurnsError,
     MemoryJournal,
+    ObserveOptions,
     RunError,
     RunOptions,
     RunResult,
@@ -115,10 +117,10 @@ def test_an_approval_holds_for_the_act_that_was_shown_and_for_nothing_else(kept:
     model = script(calls("ls"), "done")
     agent = bench.agent(model)
     agent = type(agent)(name="tester", tools=[bench.tool(), other.tool("other")], model=model)
-    paused = run_sync(agent, "go", RunOptions(environment_id="here"))
+    paused = run_sync(agent, "go", RunOptions(exec=ExecOptions(environment_id="here")))
     paused.state.approve("call_0_0")
     state = travelled(paused, kept)
-    options = RunOptions(environment_id="here")
+    options = RunOptions(exec=ExecOptions(environment_id="here"))
     if change == "arguments":
         state.items[-1] = changed(state.items[-1], arguments='{"cmd":"rm -rf x"}')
     elif change == "tool":
@@ -126,7 +128,7 @@ def test_an_approval_holds_for_the_act_that_was_shown_and_for_nothing_else(kept:
     elif change == "preview":
         bench.previews["ls"] = "$ ls  (now a link to somewhere else)"
     else:
-        options = RunOptions(environment_id="there")
+        options = RunOptions(exec=ExecOptions(environment_id="there"))
     again = play_on("blocking", agent, state, options)
     assert bench.ran == [] and other.ran == []
     assert len(again.interruptions) == 1
@@ -240,10 +242,10 @@ def test_a_resumed_stream_does_not_tell_the_paused_turn_again() -> None:
 @pytest.mark.spec("LP-10", "BG-01")
 def test_turns_go_on_counting_after_a_resume_and_the_states_own_limit_wins() -> None:
     agent = Bench(ask={"rm"}).agent(script(calls("ls"), calls("rm"), calls("ls"), "done"))
-    state = run_sync(agent, "go", RunOptions(max_turns=2)).state
+    state = run_sync(agent, "go", RunOptions(exec=ExecOptions(max_turns=2))).state
     state.approve("call_1_0")
     with pytest.raises(RunError) as failed:
-        play_on("blocking", agent, state, RunOptions(max_turns=50))
+        play_on("blocking", agent, state, RunOptions(exec=ExecOptions(max_turns=50)))
     assert isinstance(failed.value.__cause__, MaxTurnsError)
 
 
@@ -269,7 +271,7 @@ class _Full(MemoryJournal):
 def _stopped_before_the_calls(agent: Any) -> RunState:
     journal = _Full()
     with pytest.raises(RunError):
-        run_sync(agent, "go", RunOptions(journal=journal))
+        run_sync(agent, "go", RunOptions(observe=ObserveOptions(journal=journal)))
     return state_from_records(journal.records)
 
 
@@ -289,7 +291,7 @@ def test_a_finished_run_that_is_resumed_gives_its_answer_again_without_a_model_c
 def test_a_finished_run_goes_on_with_new_input_and_counts_its_turns_anew(how: How, kept: str) -> None:
     model = script("done", calls("ls"), "done too")
     agent = Bench().agent(model)
-    first = play(how, agent, options=RunOptions(max_turns=2))
+    first = play(how, agent, options=RunOptions(exec=ExecOptions(max_turns=2)))
     second = play_on(how, agent, travelled(first, kept), input="and now this")
     assert second.final_output == "done too" and second.turns == 2
     assert [item.text for item in model.requests[1].items] == ["go", "done", "and now this"]
@@ -365,7 +367,8 @@ def test_a_version_outside_the_window_is_refused_with_the_direction_it_misses() 
         with pytest.raises(UserError, match=words):
             check_version(version, current="1.4", oldest_minor=2)
     assert run_state_version_supported("1.0")
-    assert not run_state_version_supported("1.1") and not run_state_version_supported("one")
+    assert run_state_version_supported("1.1")
+    assert not run_state_version_supported("1.2") and not run_state_version_supported("one")
 
 
 @pytest.mark.spec("RS-09")

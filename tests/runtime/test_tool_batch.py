@@ -15,6 +15,7 @@ from runtime_kit import Bench, How, calls, fails, outputs, play, read_events, sc
 
 from runtime import (
     Agent,
+    ExecOptions,
     ItemKind,
     RunCompleted,
     RunEvent,
@@ -114,7 +115,11 @@ def test_the_number_of_calls_at_once_can_be_limited() -> None:
 
     commands = [f"c{number}" for number in range(6)]
     bench = Bench(acts=dict.fromkeys(commands, act))
-    result = run_sync(bench.agent(script(calls(*commands), "done")), "go", RunOptions(max_tool_concurrency=2))
+    result = run_sync(
+        bench.agent(script(calls(*commands), "done")),
+        "go",
+        RunOptions(exec=ExecOptions(max_tool_concurrency=2)),
+    )
     assert result.final_output == "done"
     assert most[0] == 2
 

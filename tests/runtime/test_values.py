@@ -17,6 +17,7 @@ from runtime_kit import Bench, calls, play, shape, wire
 import runtime
 from runtime import (
     Agent,
+    ExecOptions,
     Item,
     ItemKind,
     MaxTurnsError,
@@ -336,17 +337,24 @@ def test_the_public_names_are_there_and_sorted() -> None:
 
 
 LEVELS = [
-    {"errors", "items", "usage", "schema", "budget", "events"},
+    {"errors", "items", "usage", "schema", "budget", "events", "context", "state", "fanout", "scheduler"},
     {"tools", "models.model", "journal"},
     {"models.*"},
+    {"output_type"},
     {
         "agent",
+        "handoffs",
         "history",
         "tool_batch",
         "turn",
         "final",
-        "state",
         "control",
+        "guards",
+        "snapshot",
+        "save_point",
+        "saving",
+        "stops",
+        "repeats",
         "loop",
         "run",
         "options",
@@ -408,7 +416,7 @@ def test_the_work_of_a_turn_does_not_grow_with_the_conversation() -> None:
     before = sys.getprofile()
     sys.setprofile(model.note)
     try:
-        run_sync(agent, "go", RunOptions(max_turns=-1))
+        run_sync(agent, "go", RunOptions(exec=ExecOptions(max_turns=-1)))
     finally:
         sys.setprofile(before)
     steps = [later - earlier for earlier, later in itertools.pairwise(model.marks)]

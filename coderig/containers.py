@@ -49,7 +49,7 @@ def record_for(target: str | None, records: Records) -> Record:
             if record.name == target:
                 return record
     start = Path(target or ".").absolute()
-    for place in (start, *start.parents):
+    for place in (start, *start.parents) if start.is_dir() else (start,):
         for record in sorted(known, key=lambda each: -each.made_s):
             if Path(record.directory) == place or _same(Path(record.directory), place):
                 return record

@@ -28,6 +28,8 @@ from sandbox.backends.docker_identity import (
     fingerprint,
     is_ours,
 )
+from sandbox.backends.docker_inventory import LABEL_OWNER, this_owner
+from sandbox.backends.docker_inventory import remove as _remove
 from sandbox.backends.docker_options import (
     WORKSPACE,
     Account,
@@ -42,6 +44,7 @@ from sandbox.values import Ahead, SpawnRequest
 
 _CONTROL_TIMEOUT_S = 60
 _STOP_GRACE_S = 5
+_NAME_SETTLES_S = 10.0
 _PIDS_FOR_LANES = 64
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -87,16 +90,27 @@ class DockerBackend:
             self._api.start(container)
 
     def stop(self) -> None:
-        """End everything that runs in the container; its files stay. On a stopped one: nothing."""
-        if self._id is not None:
+        """End everything that runs in the container; its files stay. On a stopped one, or none: nothing.
+
+        Raises AdoptionRefused if the container of our name is not ours."""
+        container = self._there()
+        if container is not None:
             with self._errors("stop the container"):
-                self._api.stop(self._id, timeout=_STOP_GRACE_S)
+                self._api.stop(container, timeout=_STOP_GRACE_S)
+
+    def restart(self) -> None:
+        """End everything that runs in the container and start it again: the same one, with its files."""
+        container = self._ensure()
+        with self._errors("restart the container"):
+            self._api.restart(container, timeout=_STOP_GRACE_S)
 
     def status(self) -> str:
-        """In words: "absent", "running", "paused", "exited with 137 (out of memory)", …"""
-        if self._id is None:
-            return "absent"
-        return self._daemon().state(self._id)[1]
+        """In words: "absent", "running", "paused", "exited with 137 (out of memory)", …
+
+        Makes nothing. Raises AdoptionRefused if the container of our name is not ours, ConnectionLost if
+        the daemon does not answer."""
+        container = self._there()
+        return "absent" if container is None else self._daemon().state(container)[1]
 
     def close(self) -> None:
         """Remove the container unless it is kept, and let go of the daemon. Idempotent."""
@@ -157,11 +171,73 @@ class DockerBackend:
             if self._id is None:
                 self._daemon()
                 values = wanted(self._options, self._image())
-                container = self._create(values) or self._adopt(values)
-                self._exec_env = self._home(container, values)
-                self._make_workdir(container)
+                container, made = self._make_or_adopt(values)
+                try:
+                    self._exec_env = self._home(container, values)
+                    self._make_workdir(container)
+                except BaseException:
+                    if made:
+                        self._drop(container)
+                    raise
                 self._id = container
             return self._id
+
+    def _make_or_adopt(self, values: Wanted) -> tuple[str, bool]:
+        """A container, and whether we made it."""
+        until_s = time.monotonic() + _NAME_SETTLES_S
+        while True:
+            made = self._create(values)
+            if made is not None:
+                return made, True
+            found = self._named()
+            if found is not None:
+                return self._adopt(values, found)
+            # The daemon takes a name before it shows the container, and frees it after it has gone.
+            if time.monotonic() > until_s:
+                raise PlaceUnavailable(f"the name {self._options.name} is taken, but no container shows it")
+            time.sleep(0.05)
+
+    def _there(self) -> str | None:
+        """The id of the container if it exists; looked up by name before the first use."""
+        if self._id is not None or self._options.name is None:
+            return self._id
+        self._daemon()
+        found = self._named()
+        if found is None:
+            return None
+        self._require_ours(found)
+        return str(found["Id"])
+
+    def _named(self) -> Mapping[str, Any] | None:
+        """What has our fixed name; None only if the daemon says that nothing has."""
+        name = str(self._options.name)
+        with self._errors(f"look at the container {name}"):
+            try:
+                found = dict(self._api.inspect_container(name))
+            except docker.errors.NotFound:
+                return None
+        # The daemon also takes the beginning of an id for a name.
+        return found if found.get("Name") == f"/{name}" else None
+
+    def _require_ours(self, found: Mapping[str, Any]) -> None:
+        name = self._options.name
+        with self._errors(f"look at the container {name}"):
+            image = self._own_image(found)
+        if not is_ours(found, image):
+            raise AdoptionRefused(
+                f"a container named {name} exists and was not made by coderig: remove it "
+                f"(docker rm {name}), rename it, or give another name"
+            )
+        if (found["Config"].get("Labels") or {}).get(LABEL_OWNER):
+            raise AdoptionRefused(
+                f"the container {name} is the temporary one of another sandbox and goes with it: "
+                "give another name"
+            )
+
+    def _drop(self, container: str) -> None:
+        # The failure that brought us here is the one to tell.
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
+            _remove(self._api, container)
 
     def _image(self) -> Mapping[str, Any]:
         name = self._options.image
@@ -193,7 +269,7 @@ class DockerBackend:
                     working_dir=WORKSPACE,
                     ports=[(port, "tcp") for port in values.ports],
                     name=name,
-                    labels={LABEL_FINGERPRINT: fingerprint(values), LABEL_NAME: name},
+                    labels=self._labels(values, name),
                     host_config=self._host_config(values),
                     platform=options.platform,
                     use_config_proxy=False,
@@ -206,11 +282,15 @@ class DockerBackend:
         try:
             self._launch(container, values)
         except BaseException:
-            # The failure that brought us here is the one to tell.
-            with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-                _remove(self._api, container)
+            self._drop(container)
             raise
         return container
+
+    def _labels(self, values: Wanted, name: str) -> dict[str, str]:
+        labels = {LABEL_FINGERPRINT: fingerprint(values), LABEL_NAME: name}
+        if self._options.name is None and not self._options.keeps:
+            labels[LABEL_OWNER] = this_owner().text()
+        return labels
 
     def _host_config(self, values: Wanted) -> Any:
         mounts = [_mount(view) for view in values.mounts]
@@ -275,21 +355,15 @@ class DockerBackend:
                 f"cannot make {self._options.workdir}: {said.decode('utf-8', 'replace').strip()}"
             )
 
-    def _adopt(self, values: Wanted) -> str:
+    def _adopt(self, values: Wanted, found: Mapping[str, Any]) -> tuple[str, bool]:
         """The container that has our fixed name, if it is ours and as wanted; or a new one in its place."""
         name = str(self._options.name)
-        with self._errors(f"look at the container {name}"):
-            found = dict(self._api.inspect_container(name))
-            image = self._own_image(found)
+        self._require_ours(found)
+        with self._errors("ask the daemon for its defaults"):
             default_runtime = str(self._api.info().get("DefaultRuntime") or "runc")
-        if not is_ours(found, image):
-            raise AdoptionRefused(
-                f"a container named {name} exists and was not made by coderig: remove it "
-                f"(docker rm {name}), rename it, or give another name"
-            )
         unlike = differences(values, found, default_runtime=default_runtime)
         if not unlike:
-            return self._revive(found, values)
+            return self._revive(found, values), False
         if not self._options.replace:
             rows = "\n".join(f"  {row}" for row in unlike)
             raise AdoptionRefused(
@@ -302,9 +376,10 @@ class DockerBackend:
         made = self._create(values)
         if made is None:
             raise AdoptionRefused(
-                f"another container took the name {name} while the old one was being replaced"
+                f"another container took the name {name} while the old one was being replaced: "
+                "it is left as it is; try again, or give another name"
             )
-        return made
+        return made, True
 
     def _own_image(self, container: Mapping[str, Any]) -> Mapping[str, Any] | None:
         try:
@@ -341,12 +416,6 @@ def _knock(host: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(_CONTROL_TIMEOUT_S)
             probe.connect("/" + host.removeprefix("unix://").lstrip("/"))
-
-
-def _remove(api: Any, container: str) -> None:
-    """Remove by id, with anonymous volumes; one that is gone already is no failure."""
-    with contextlib.suppress(docker.errors.NotFound):
-        api.remove_container(container, force=True, v=True)
 
 
 def _directories(paths: list[str], owner: Account) -> bytes:

@@ -192,6 +192,7 @@ answer() {
   # While one of those that were told is there, the question is answered; none is: look for others.
   case $signal in
     crowd) count;;
+    room) said=; if crowded; then born=1; else born=0; fi;;
     0) lasting || scan;;
     *) strike "$signal";;
   esac
@@ -259,7 +260,8 @@ class Ask:
                 1: the root is gone, its tree may not be
     signal      a signal's name; "0": only look; "crowd": only look, and only if half of the processes that
                 the container may have are taken, or the user's limit elsewhere may be near; the answer has
-                that limit as `born`, 0 where it is not known or far
+                that limit as `born`, 0 where it is not known or far; "room": only tell, as `born`, whether
+                half of a container's processes are taken
     known       members that earlier passes saw, as "PID:BORN"
     """
 

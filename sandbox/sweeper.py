@@ -145,7 +145,20 @@ class Sweeper:
         if left is None:
             return Ending(gone=True)
         left = self._grace(tree, left, done)
-        return Ending(self._kill(tree, left, done))
+        survivors = self._kill(tree, left, done)
+        if len(tree.known) > _FEW and not survivors:
+            self._await_room(pid, pump)
+        return Ending(survivors)
+
+    def _await_room(self, pid: int, pump: Pump) -> None:
+        """Let a crowd's dead be reaped: until then they count, and the next command might find no room."""
+        until = Deadline.after(2 * GRACE_S)
+        while not until.passed:
+            tree = _Tree(pid, "", "tree", pump, born=1)
+            self._pass(tree, "room")
+            if not tree.born:
+                return
+            pump(min(_PASS_MAX_S, until.remaining_s()))
 
     def has_run_away(self, pid: int, mark: str) -> bool:
         """Whether what an ended command left uses up the processes that the place may have.

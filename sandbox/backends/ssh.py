@@ -118,7 +118,7 @@ class SshBackend:
             try:
                 return self._find(spare=spare)
             except TooManyPrograms:
-                closing = any(connection.closing_programs for connection in self._standing())
+                closing = any(connection.makes_room for connection in self._standing())
                 if spare or not closing or until.passed:
                     raise
             time.sleep(0.01)

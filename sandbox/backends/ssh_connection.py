@@ -29,6 +29,7 @@ LOGGER_NAME = "sandbox.backends.ssh"
 UNKNOWN_SIGNAL_STATUS = 255
 """Status of a program that a signal ended which has no name in the protocol."""
 _JOIN_S = 5.0
+_REAPING_S = 1.0
 
 # paramiko logs stack traces of failures that are raised as exceptions anyhow. To see them all the same:
 # logging.getLogger(LOGGER_NAME).setLevel(logging.DEBUG).
@@ -162,6 +163,7 @@ class Transport(paramiko.Transport):
         super().__init__(sock, packetizer_class=_Packetizer)
         self.set_log_channel(LOGGER_NAME)
         self.programs: dict[int, Program] = {}
+        self.closed_s = -_REAPING_S
         self._handlers = dict(paramiko.Transport._channel_handler_table)  # type: ignore[attr-defined]
         self._channel_handler_table = {
             **self._handlers,
@@ -206,6 +208,7 @@ class Transport(paramiko.Transport):
         program = self.programs.pop(channel.get_id(), None)
         if program is not None:
             program.over = True
+            self.closed_s = time.monotonic()
         self._handlers[MSG_CHANNEL_CLOSE](channel, message)
         # It comes only once. paramiko would remember every channel for as long as the connection lives.
         self.channels_seen.pop(channel.get_id(), None)
@@ -258,9 +261,13 @@ class Connection:
         return len(self.transport.programs)
 
     @property
-    def closing_programs(self) -> int:
-        """How many channels are closed on our side, but not yet on the server's."""
-        return sum(program.channel.closed for program in list(self.transport.programs.values()))
+    def makes_room(self) -> bool:
+        """Whether a channel is closed on our side, but not yet on the server's, or was so a moment ago.
+
+        sshd counts a session until the session's process has been reaped."""
+        if time.monotonic() < self.transport.closed_s + _REAPING_S:
+            return True
+        return any(program.channel.closed for program in list(self.transport.programs.values()))
 
     def open(self, timeout_s: float) -> Program:
         """Open a channel: one round trip. Raises ChannelRefused or ConnectionGone."""

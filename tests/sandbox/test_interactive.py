@@ -166,7 +166,7 @@ def test_an_editor_writes_what_was_typed_and_its_screen_is_right(place: Place, s
 @pytest.mark.spec("IW-05")
 def test_a_password_is_not_shown_and_arrives(shell: Shell) -> None:
     command = (
-        "stty echo; printf 'Password: '; stty -echo; read -r pw; stty echo; echo; "
+        "stty echo; stty -echo; printf 'Password: '; read -r pw; stty echo; echo; "
         'printf \'%s\' "$pw" | md5sum; read -r more; echo "[$more]"'
     )
     seen = read_until(shell, "Password: ", left_running(shell, command))

@@ -243,7 +243,8 @@ class BashFrame:
             words.append("\\builtin shopt -s expand_aliases")
         if what.traps and "kill" not in what.text:
             words.append(
-                "case $(\\builtin trap -p TERM) in \"trap -- 'exit 143' SIGTERM\") \\builtin trap - TERM;; esac"
+                "case $(\\builtin trap -p TERM) in \"trap -- 'exit 143' SIGTERM\") "
+                "\\builtin trap - TERM;; esac"
             )
         if options := "".join(letter for letter in "axv" if letter in flags):
             words.append(f"\\builtin set -{options}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from coderig.devcontainer_changes import changes, text_changes
 from coderig.devcontainer_config import ConfigError, DevConfig
-from coderig.devcontainer_record import Record, Records
+from coderig.devcontainer_record import Record, Records, current_host
 from coderig.guard import UsageError, complain
 from coderig.signals import FAILED, OK
 from coderig.store import home
@@ -101,7 +101,7 @@ class _Target:
     @property
     def host(self) -> str | None:
         """Its daemon."""
-        return self.record.host if self.record is not None else None
+        return self.record.host or None if self.record is not None else None
 
     def find(self, daemon: DevDaemon) -> ContainerFacts:
         """Where it is now. Raises UsageError if it is gone, AdoptionRefused if it is not ours."""
@@ -221,7 +221,7 @@ def show_diff(target: str | None, json_lines: bool) -> int:
         return FAILED
     rows = changes(config, record, build_text(config))
     text = text_changes(record, config.text)
-    with _daemon(record.host) as daemon:
+    with _daemon(record.host or None) as daemon:
         found = daemon.find(record.name)
     live = live_changes(record) if found is not None and found.state == "running" else []
     if json_lines:
@@ -280,7 +280,7 @@ def list_all(json_lines: bool) -> int:
 
 
 def _all_rows() -> list[dict[str, Any]]:
-    known = {record.name: record for record in own_records().all()}
+    known = {record.name: record for record in own_records().all() if record.host == current_host()}
     with _daemon(None) as daemon:
         found = {each.name: each for each in daemon.containers()}
     rows = [_row(facts, known.get(name), name) for name, facts in found.items()]
@@ -308,7 +308,7 @@ def collect(dry_run: bool, json_lines: bool) -> int:
     records = own_records()
     with _daemon(None) as daemon:
         for record in records.all():
-            if record.host is not None:
+            if record.host != current_host():
                 continue
             found = daemon.find(record.name)
             if found is None:

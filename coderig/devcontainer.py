@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -244,6 +245,9 @@ def finished(draft: Draft, *, image: str | None, build: Build | None, folder: st
     if network not in (None, "none"):
         why = " (for the ports)" if draft.values.get("network") is None else ""
         draft.loosens.append(f"connects the container to the network {network}{why}")
+    name = draft.values.get("name")
+    if name is not None and not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}", name):
+        raise ValueError(f"{name!r} is no name of a container")
     values = {**draft.values, **({} if network is None else {"network": network})}
     if draft.ports:
         values["ports"] = tuple(draft.ports)

@@ -35,7 +35,7 @@ class Record:
     done        the stages that have run in it to their end
     started     the start of it after which postStart has run; "": none
     trusted     what a person has agreed to
-    host        the daemon; None: as DOCKER_HOST says
+    host        the daemon that has it
     """
 
     name: str
@@ -54,18 +54,29 @@ class Record:
     done: list[str] = field(default_factory=list)
     started: str = ""
     trusted: list[str] = field(default_factory=list)
-    host: str | None = None
+    host: str = ""
     made_s: float = 0.0
 
     def docker_options(self, **changes: Any) -> DockerOptions:
         """The options that make, or prove, exactly this container."""
-        values = {**self.options, "image": self.image_id, "name": self.name, "host": self.host, "keep": True}
+        values = {
+            **self.options,
+            "image": self.image_id,
+            "name": self.name,
+            "host": self.host or None,
+            "keep": True,
+        }
         values["mounts"] = tuple(DockerMount(**mount) for mount in values["mounts"])
         for option in ("cap_add", "ports"):
             values[option] = tuple(values[option])
         known = {each.name for each in fields(DockerOptions)}
         kept = {key: value for key, value in values.items() if key in known}
         return DockerOptions(**{**kept, "user": self.user, **changes})
+
+
+def current_host() -> str:
+    """The daemon that is used now: DOCKER_HOST, else the default socket."""
+    return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
 def record_of(config: DevConfig, image: str, image_id: str, dockerfile: str, user: str | None) -> Record:
@@ -84,7 +95,7 @@ def record_of(config: DevConfig, image: str, image_id: str, dockerfile: str, use
         remote_env=dict(config.remote_env),
         creation=config.creation,
         trusted=list(config.loosens),
-        host=config.options.host,
+        host=current_host(),
         made_s=time.time(),
     )
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from coderig.devcontainer_changes import changes, text_changes
 from coderig.devcontainer_config import CREATE_STAGES, DevConfig
-from coderig.devcontainer_record import Record, Records, record_of
+from coderig.devcontainer_record import Record, Records, current_host, record_of
+from coderig.guard import UsageError
 from coderig.signals import APPROVAL_NEEDED, FAILED, OK
 from coderig.up_commands import StepFailed, open_container, remote_env, run_stage
 from coderig.up_view import Log, UpView
@@ -78,6 +79,7 @@ class _Up:
         from sandbox.backends.docker_dev import DevDaemon
 
         config, view = self._config, self._view
+        self._check()
         trusted = self._record.trusted if self._record is not None else []
         asks = [line for line in config.loosens if line not in trusted]
         if asks and not self._trust:
@@ -87,7 +89,7 @@ class _Up:
         for line in config.unsupported:
             view.remark(f"not supported: {line}")
         dockerfile = build_text(config)
-        with DevDaemon(config.options.host) as daemon:
+        with DevDaemon(current_host()) as daemon:
             found = daemon.find(config.name)
             rows = self._unlike(found, dockerfile)
             if rows and not self._replace:
@@ -101,6 +103,22 @@ class _Up:
                 view.say(f"removing the container {config.name}, which is not as the file says")
                 daemon.remove(found.id)
             return self._finish(self._make(daemon, record))
+
+    def _check(self) -> None:
+        """Raises UsageError where the container would not be what the file means."""
+        record, config = self._record, self._config
+        if record is not None and record.directory != str(config.directory):
+            raise UsageError(
+                f"the name {config.name} is that of the dev container of {record.directory}; give another "
+                f"name, or remove that one (coderig rm {config.name})"
+            )
+        binds = [mount.source for mount in config.options.mounts if mount.type == "bind"]
+        host = current_host()
+        if binds and not host.startswith("unix://"):
+            raise UsageError(
+                f"{binds[0]} is a directory of this machine, and the Docker daemon at {host} may be on "
+                "another: use a daemon on this machine, or a volume (see workspaceMount)"
+            )
 
     # ---- what is there -------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from coderig.devcontainer_record import Record
 from coderig.devcontainer_variables import fill_container_env
 from coderig.signals import Interrupted, on_signals, raise_on_signals
 from coderig.up_view import Log, UpView
-from sandbox import Cancelled, Sandbox
+from sandbox import Cancelled, PlaceUnavailable, Sandbox
 from sandbox.values import MAX_TIMEOUT_S, StreamName
 
 # What the daemon gives programs where the image sets none.
@@ -26,9 +26,14 @@ def open_container(record: Record, env: Mapping[str, str] | None = None, *, warm
 
     env  set for every program, after the file's remoteEnv
 
-    Raises AdoptionRefused, PlaceUnavailable."""
+    Raises AdoptionRefused, PlaceUnavailable; a container that is gone is not made again here."""
     from sandbox.backends.docker import DockerBackend
+    from sandbox.backends.docker_dev import DevDaemon
 
+    with DevDaemon(record.host or None) as daemon:
+        found = daemon.find(record.name)
+    if found is None or found.id != record.container:
+        raise PlaceUnavailable(f"the container {record.name} is gone; `coderig up` makes it again")
     given = {name: value for name, value in record.remote_env.items() if value is not None}
     return Sandbox(
         DockerBackend(record.docker_options()),

@@ -276,6 +276,7 @@ def test_a_link_in_the_workspace_that_leads_out_of_it_is_outside(work: Path) -> 
         ({"image": "i", "workspaceFolder": "x"}, "absolute"),
         ({"image": "i", "customizations": {"coderig": {"netwrok": "x"}}}, "netwrok"),
         ({"image": "i", "runArgs": ["--pids-limit=0"]}, "pids_limit"),
+        ({"image": "i", "runArgs": ["--name=../x"]}, "no name of a container"),
         ([1], "object"),
     ],
 )

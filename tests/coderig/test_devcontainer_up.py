@@ -10,7 +10,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from coderig_kit import Cli, wait_until
+from coderig_kit import Cli, command, wait_until
 from devcontainer_kit import NODE_IMAGE, PYTHON_IMAGE, Dev, make_images, opened
 from services.docker_service import DockerService
 
@@ -336,6 +336,9 @@ def test_what_cannot_work_is_told_before_anything_is_made(dev: Dev) -> None:
     assert "no-such-registry.invalid/x:1 is not here and cannot be pulled" in missing.err
     dev.write({"build": {"dockerfile": "Nofile"}})
     assert "Nofile" in dev.run("up").err
+    remote = dev.cli.run("up", env={"DOCKER_HOST": "tcp://127.0.0.1:9"})
+    assert remote.code == 2
+    assert "may be on another" in remote.err
     away = dev.cli.run("up", env={"DOCKER_HOST": "unix:///nowhere.sock"})
     assert away.code == 1
     assert dev.client.containers.list(all=True, filters={"name": "coderig-work-"}) == []
@@ -366,3 +369,41 @@ def test_json_lines_are_all_that_is_on_standard_output(dev: Dev) -> None:
     (row,) = dev.run("ls", "--json").lines
     assert row == {**row, "state": "running", "directory": str(dev.cli.work)}
     assert json.loads(dev.run("status", "--json").out)["changes"] == []
+
+
+@pytest.mark.spec("DC-33")
+def test_two_directories_that_ask_for_one_name_do_not_destroy_each_others_container(dev: Dev) -> None:
+    text = f'image = "{NODE_IMAGE}"\nname = "coderig-test-shared"\n'
+    (dev.cli.work / "coderig.toml").write_text(text)
+    first = dev.ready()
+    other = dev.cli.work / "other"
+    other.mkdir()
+    (other / "coderig.toml").write_text(text)
+    refused = dev.run("up", "other", "--replace")
+    assert refused.code == 2
+    assert f"the dev container of {dev.cli.work}" in refused.err
+    assert dev.container().id == first["id"]
+
+
+@pytest.mark.spec("DC-34")
+def test_a_container_that_is_gone_is_made_again_by_up_and_by_nothing_else(dev: Dev) -> None:
+    dev.write({"image": NODE_IMAGE, "remoteUser": "root", "postCreateCommand": "echo x >>created"})
+    first = dev.ready()
+    dev.container().remove(force=True)
+    for arguments, code in ((["exec", "--place", "dev", "true"], 125), (["start"], 2), (["stop"], 2)):
+        gone = dev.run(*arguments)
+        assert gone.code == code
+        assert "is gone; `coderig up` makes it again" in gone.err
+    assert dev.client.containers.list(all=True, filters={"name": first["name"]}) == []
+    assert dev.ready()["id"] != first["id"]
+    assert (dev.cli.work / "created").read_text() == "x\nx\n"
+
+
+@pytest.mark.spec("DC-43")
+def test_an_agent_works_in_a_dev_container(dev: Dev) -> None:
+    dev.write({"image": NODE_IMAGE, "remoteUser": "root", "remoteEnv": {"GREETING": "hello"}})
+    dev.ready()
+    model = dev.cli.script([command("echo $GREETING $PWD >said"), "done"])
+    done = dev.run("run", "--place", "dev", "--model", model, "--yes", "say it")
+    assert done.code == 0, done
+    assert (dev.cli.work / "said").read_text() == "hello /workspaces/work\n"

@@ -307,6 +307,8 @@ def collect(dry_run: bool, json_lines: bool) -> int:
     """`coderig gc`: what nobody can use any more. A container that runs is never removed here."""
     records = own_records()
     with _daemon(None) as daemon:
+        for name in daemon.collect(dry_run=dry_run):
+            _gone(name, "temporary container", "the process that made it is gone", dry_run, json_lines)
         for record in records.all():
             if record.host != current_host():
                 continue

@@ -176,7 +176,8 @@ def gc(
 ) -> None:
     """Remove what nobody can use any more.
 
-    Stopped dev containers whose directory is gone, and records of containers that are gone.
+    Temporary containers whose process is gone, stopped dev containers whose
+    directory is gone, and records of containers that are gone.
     """
     from coderig import containers
 

@@ -15,6 +15,7 @@ import requests
 
 from sandbox.backends.docker import DockerBackend, DockerOptions
 from sandbox.backends.docker_identity import LABEL_FINGERPRINT, is_ours
+from sandbox.backends.docker_inventory import collect
 from sandbox.errors import AdoptionRefused, BackendError
 
 _STOP_GRACE_S = 5
@@ -167,6 +168,11 @@ class DevDaemon:
                 if inspected is not None and self._ours(inspected):
                     found.append(_container(inspected))
         return sorted(found, key=lambda each: each.name)
+
+    def collect(self, *, dry_run: bool) -> list[str]:
+        """Remove the temporary containers whose owner is gone; their names."""
+        with self._errors("collect what was left behind"):
+            return [each.name for each in collect(self._api, dry_run=dry_run)]
 
     def start(self, container: str) -> None:
         """Start a container by its id; on one that runs: nothing."""

@@ -196,3 +196,22 @@ def test_two_ups_at_once_make_one_container(dev: Dev) -> None:
     assert [end["exit_code"] for end in ends] == [0, 0]
     assert {end["status"] for end in ends} == {"made", "ready"}
     assert len({end["id"] for end in ends}) == 1
+
+
+@pytest.mark.spec("DC-47")
+def test_gc_removes_a_temporary_container_once_its_process_is_gone(
+    dev: Dev, docker_daemon: DockerService
+) -> None:
+    process = dev.cli.start("exec", "--place", f"docker://{docker_daemon.debian_image}", "echo up; sleep 300")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    rows = dev.run("ls", "--json").lines
+    names = {row["name"] for row in rows if not row["directory"]}
+    assert not any(row["name"] in names for row in dev.run("gc", "--dry-run", "--json").lines)
+    process.kill()
+    process.communicate(timeout=30)
+    went = {row["name"] for row in dev.run("gc", "--json").lines}
+    assert went & names
+    left = {row["name"] for row in dev.run("ls", "--json").lines}
+    assert not went & left
+    assert dev.made <= left

@@ -5,7 +5,7 @@ BIN := .venv/bin
 PLACE ?= local
 STAMP := .venv/.installed
 
-.PHONY: help demo test check fmt fmt-check lint types test-fast bench fuzz clean
+.PHONY: help demo test check fmt fmt-check lint types test-fast bench fuzz spec clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,10 @@ bench: $(STAMP) ## measure with the peers, as ratios to a floor in the same run;
 SEED ?= 1
 fuzz: $(STAMP) ## 10,000 generated scripts do here what the shells do with them; SEED=NUMBER makes others
 	@$(BIN)/python scripts/fuzz.py --count 5000 --seed $(SEED)
+
+spec: $(STAMP) ## how much of the runtime's planned contract has a row and a test; SPEC=FILE is the plan
+	@test -n "$(SPEC)" || { echo "give the plan: make spec SPEC=FILE" >&2; exit 2; }
+	@$(BIN)/python scripts/spec.py "$(SPEC)"
 
 clean: ## remove what was made here
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

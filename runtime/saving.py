@@ -70,12 +70,13 @@ async def go_on_for(run: LiveRun, kinds: Collection[QueueKind]) -> bool:
     """Whether something was said for which a run that has its answer goes on; it has joined then."""
     if run.inbox.stop_requested:
         return False
-    said = run.inbox.take(kinds)
-    if said:
-        await flush(run, closing=True)
-        await absorb(run, said)
-        run.snapshot = None
-    return bool(said)
+    if not any(entry.kind in kinds for entry in run.inbox.pending()):
+        return False
+    # Saved before anything is taken: a save that comes before what was said does not keep it.
+    await flush(run, closing=True)
+    await absorb(run, run.inbox.take(kinds))
+    run.snapshot = None
+    return True
 
 
 async def absorb_pending(run: LiveRun) -> None:

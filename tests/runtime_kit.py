@@ -107,8 +107,8 @@ def script(*answers: Scripted | str) -> ScriptedModel:
 
 
 def play(
-    how: How, agent: Agent, input: str | Sequence[Item] = "go", options: RunOptions | None = None
-) -> RunResult:
+    how: How, agent: Agent[Any, Any], input: str | Sequence[Item] = "go", options: RunOptions | None = None
+) -> RunResult[Any]:
     """Run to the end, in one of the two ways."""
     if how == "blocking":
         return run_sync(agent, input, options)
@@ -116,27 +116,27 @@ def play(
 
 
 def play_on(
-    how: How, agent: Agent, state: RunState, options: RunOptions | None = None, **kwargs: Any
-) -> RunResult:
+    how: How, agent: Agent[Any, Any], state: RunState, options: RunOptions | None = None, **kwargs: Any
+) -> RunResult[Any]:
     """Resume to the end, in one of the two ways."""
     if how == "blocking":
         return resume_run_sync(agent, state, options, **kwargs)
     return read(resume_run(agent, state, options, **kwargs)[0])
 
 
-def read(stream: RunStream) -> RunResult:
+def read(stream: RunStream[Any]) -> RunResult[Any]:
     """Read a stream event by event."""
     last = read_events(stream)[-1]
     assert isinstance(last, RunCompleted)
     return last.result
 
 
-def read_events(stream: RunStream) -> list[RunEvent]:
+def read_events(stream: RunStream[Any]) -> list[RunEvent]:
     """All events of a stream."""
     return asyncio.run(events_of(stream))
 
 
-async def events_of(stream: RunStream) -> list[RunEvent]:
+async def events_of(stream: RunStream[Any]) -> list[RunEvent]:
     """All events of a stream, inside a loop."""
     return [event async for event in stream]
 

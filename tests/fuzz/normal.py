@@ -121,6 +121,9 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _NAMED, _SMALL, r"(?:^|[\s;&|])\\\Z", "FZ-06: a word of one backslash at the end is none in `eval`"
     ),
+    _rule(
+        _NAMED, _EVERY, r"\([^)]*\bkill -\w+ \$\$", "FZ-07: what a subshell prints after it killed its shell"
+    ),
     _rule(_NAMED, _EVERY, r"(?:^|\n)ex(?:\n|\Z)", "ex is an editor: it reads the terminal, if there is one"),
     _rule(_NAMED, _SMALL, r"set -\w*v", "FZ-06: dash shows lines as it reads them, and `eval` reads none"),
     _rule(_NAMED, ("bash",), _BACKGROUND + r".*wait -n", "FZ-07: bash tells what `wait -n` waited for"),

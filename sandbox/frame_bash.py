@@ -225,12 +225,16 @@ class BashFrame:
     def _seeing_status(self, kept: str) -> str:
         """Let a line of the frame's end the text, if that is whole: so says the shell's own parser.
 
+        It reads the text in a branch that is never taken: a stray `}` of the caller's ends the function that
+        stands there, and what follows it must not run for that. A subshell reads it: what an unfinished `[[`
+        leaves of the parser's state would be in the way of the text itself.
+
         An ERR trap has seen a failing command, and `set -e` has let it pass: neither must see the frame's
         `eval` fail as well."""
         n = self._name
-        whole = f"\\builtin eval \"{n}_k() {{\"$'\\n'\"${n}_c\"$'\\n}}'"
+        whole = f"\\builtin eval \"case x in y) {n}_k() {{\"$'\\n'\"${n}_c\"$'\\n}};; esac'"
         line = quote(f"\n{{ {kept}; }} >/dev/null 2>&1").replace("\n", "'$'\\n''")
-        return f"if {{ {whole}; }} >/dev/null 2>&1; then {n}_c+={line}; \\builtin unset -f {n}_k; fi; "
+        return f"if [[ $({whole} >/dev/null 2>&1 && \\builtin printf y) ]]; then {n}_c+={line}; fi; "
 
     def _first_line(self, what: Framed) -> str:
         """What a command's text begins with: the state that was put by after the last one; mostly nothing."""

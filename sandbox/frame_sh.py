@@ -88,12 +88,13 @@ class ShFrame:
     def _seeing_status(self) -> str:
         """Let a line of the frame's end the text, if that is whole: so says the shell's own parser.
 
+        It reads the text in a branch that is never taken, so nothing of it runs behind a stray `}`.
         `set -e` has let a failing command pass: it must not see the frame's `eval` fail."""
         n = self._name
         line = f'{n}_c="${n}_c\n{{ {n}_v=\\$?; }} 2>/dev/null"'
         return (
-            f'if {{ \\command eval "{n}_k() {{\n${n}_c\n}}"; }} >/dev/null 2>&1; '
-            f"then {line}; \\unset -f {n}_k; fi; "
+            f'case $({{ \\command eval "case x in y) {n}_k() {{\n${n}_c\n}};; esac"; }} >/dev/null 2>&1 && '
+            f"{_OWN}printf y) in y) {line};; esac; "
         )
 
     def _controls(self, text: str) -> str:

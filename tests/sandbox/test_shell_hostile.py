@@ -295,6 +295,18 @@ def test_no_line_of_the_frames_completes_a_text_or_changes_its_status(
     assert_unhurt(shell, result)
 
 
+STRAY = ["}", ". /dev/null\n}", "set -e\n}", "trap : HUP\n}\n{ :", "set +e; :\n}; fi; done"]
+
+
+@pytest.mark.spec("NS-61")
+@pytest.mark.parametrize("text", STRAY)
+def test_nothing_runs_behind_a_brace_too_many(place: Place, shell: Shell, text: str) -> None:
+    made = f"{place.fresh()}/made"
+    result = shell.run(f"{text}\n: >{made}\n", timeout_s=20)
+    assert result.exit_code == 2
+    assert place.box.exec(["ls", made]).exit_code != 0
+
+
 UNFINISHED = [
     "[[ ]",
     "[[ a &&",

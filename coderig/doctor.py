@@ -94,7 +94,8 @@ def _docker(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("docker", "missing", f"no daemon answers at {where}", _docker_advice(where, error))
         return
     yield Finding("docker", "ok", f"{about.get('Version')} at {where}")
-    tags = sorted(tag for image in images for tag in image.get("RepoTags") or ())
+    named = (tag for image in images for tag in image.get("RepoTags") or ())
+    tags = sorted(tag for tag in named if tag != "<none>:<none>")
     shown = ", ".join(tags[:8]) + (f" and {len(tags) - 8} more" if len(tags) > 8 else "")
     advice = "" if tags else "docker pull python:3-slim"
     yield Finding("docker images", "ok" if tags else "note", shown or "none", advice)

@@ -75,7 +75,7 @@ def _rule(contenders: tuple[Contender, ...], dialects: tuple[str, ...], pattern:
 
 _START = r"(?:^|[;&|(){}\n`])\s*"
 _BACKGROUND = r"(?<![&><|\\])&(?![&>])"
-_END = r"\s*(?:$|[;&|)}\n#`])"
+_END = r"\s*(?:$|[;&|)}>\n#`])"
 EXCLUDED: tuple[Exclusion, ...] = (
     _rule(_ALL, _EVERY, r"\$0|\$\{0|BASH_SOURCE|\bcaller\b", "FZ-05: the name of the script"),
     _rule(_ALL, _EVERY, r"(?<!kill -\w{3} )(?<!kill -\w{4} )\$\$|<<.*\$\$", "FZ-05: a process id"),
@@ -98,7 +98,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _ALL,
         ("bash",),
-        r"\$PIPESTATUS|\A(?!true)[^;|]*PIPESTATUS",
+        r"\$PIPESTATUS|\A[^|]*PIPESTATUS",
         "FZ-06: what came before is the launcher's",
     ),
     _rule(_ALL, ("dash",), r"(?<!\{ )\blocal\b", "FZ-06: dash takes `local` anywhere in `eval`"),
@@ -122,7 +122,10 @@ EXCLUDED: tuple[Exclusion, ...] = (
         _NAMED, _SMALL, r"(?:^|[\s;&|])\\\Z", "FZ-06: a word of one backslash at the end is none in `eval`"
     ),
     _rule(
-        _NAMED, _EVERY, r"\([^)]*\bkill -\w+ \$\$", "FZ-07: what a subshell prints after it killed its shell"
+        _NAMED,
+        _EVERY,
+        r"[({|][^\n]*\bkill -\w+ \$\$|\bkill -\w+ \$\$.*\n\}?\s*\|",
+        "FZ-07: what a subshell prints after it killed its shell",
     ),
     _rule(_NAMED, _EVERY, r"(?:^|\n)ex(?:\n|\Z)", "ex is an editor: it reads the terminal, if there is one"),
     _rule(_NAMED, _SMALL, r"set -\w*v", "FZ-06: dash shows lines as it reads them, and `eval` reads none"),
@@ -146,7 +149,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
     _rule(
         _NAMED,
         ("bash",),
-        r"\[\[(?:(?!\]\]).)*\Z|\[\[(?: a =~ \()? ?\]",
+        r"\[\[(?:(?!\]\]).)*\Z|\[\[(?: a =~ \()? ?['\"]?\]",
         "FZ-07: a syntax error is told in other words",
     ),
     _rule(_NAMED, _EVERY, r"kill -INT", "FZ-07: an interactive shell shows a newline at an interrupt"),

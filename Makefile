@@ -39,7 +39,7 @@ test-fast: $(STAMP)
 	@$(BIN)/python -m pytest -m "not docker and not ssh and not slow"
 
 bench: $(STAMP) ## measure with the peers, as ratios to a floor in the same run; re-makes docs/benchmarks.md
-	@failed=0; for name in shells exec start output scale fidelity; do \
+	@failed=0; for name in shells exec start output scale fidelity models; do \
 		echo "## $$name"; $(BIN)/python benchmarks/$$name.py --peers --write || failed=1; \
 	done; exit $$failed
 

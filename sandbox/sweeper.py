@@ -170,7 +170,7 @@ class Sweeper:
                 return False
             try:
                 limit, left = self._crowd(pid, mark)
-            except BackendError:
+            except SandboxError:
                 return False
             if not limit or left < _FEW:
                 return False
@@ -341,7 +341,7 @@ class Sweeper:
                         self._drop()
                     if time.monotonic() >= self._paused_until_s:
                         self._ensure(spare=True)
-                except SandboxError:
+                except (SandboxError, OSError):
                     self._drop()  # the kill that needs it tries again, and tells
             self._pass_on()
             self._wake.wait(self._idle_s)

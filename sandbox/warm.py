@@ -18,7 +18,7 @@ from typing import Literal
 
 from sandbox import shell
 from sandbox.backend import Backend, Process
-from sandbox.errors import BackendError, Closed, TooManyPrograms
+from sandbox.errors import BackendError, Closed, SandboxError, TooManyPrograms
 from sandbox.lane import HEAD, Lane, let_go
 from sandbox.values import START_TIMEOUT_S, Deadline, SpawnRequest
 
@@ -211,7 +211,7 @@ class Launchers:
             made: Lane | Launcher | None = None
             try:
                 made = self._start(kind)
-            except (BackendError, Closed, OSError):
+            except (SandboxError, OSError):
                 # A command that needs the place meets the same failure, and tells it.
                 with self._changed:
                     self._paused_until_s = time.monotonic() + PAUSE_S

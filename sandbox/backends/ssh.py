@@ -135,7 +135,7 @@ class SshBackend:
                 try:
                     return connection.open(self.options.connect_timeout_s)
                 except ChannelRefused as error:
-                    if not connection.used:
+                    if not connection.serves:
                         raise BackendError(f"{self.name} opens no session at all: {error}") from error
                 except ConnectionGone:
                     continue
@@ -164,7 +164,13 @@ class SshBackend:
                     f"{self.name}: server refused another channel ({count} open on {len(standing)} "
                     "connections; MaxSessions in its sshd_config); nothing was run"
                 )
-            made = connect(self.options, self._accepted, self._closed)
+            try:
+                made = connect(self.options, self._accepted, self._closed)
+            except RequestError as error:
+                if self._posix is None:
+                    raise
+                # What was asked for has worked before, and a caller may have run something since.
+                raise PlaceUnavailable(f"{self.name} cannot be reached again: {error}") from error
             try:
                 if self._posix is None:
                     self._posix = _reads_posix(made, self.options.connect_timeout_s)

@@ -236,7 +236,9 @@ class Connection:
         self.transport = transport
         self.name = name
         self.lost_reason = ""
-        self.used = False
+        self._served = False
+        self._openings = 0
+        self._opening = threading.Lock()
         self._carrier = carrier
         self._keepalive_s = keepalive_s
         self._stop = threading.Event()
@@ -256,6 +258,12 @@ class Connection:
         return self.lost_reason or str(self.transport.saved_exception or "") or "the server closed it"
 
     @property
+    def serves(self) -> bool:
+        """Whether a channel was ever opened, or another caller may have got one that it has not seen yet."""
+        with self._opening:
+            return self._served or self._openings > 0
+
+    @property
     def open_programs(self) -> int:
         """How many channels the server has not closed yet."""
         return len(self.transport.programs)
@@ -271,8 +279,11 @@ class Connection:
 
     def open(self, timeout_s: float) -> Program:
         """Open a channel: one round trip. Raises ChannelRefused or ConnectionGone."""
+        with self._opening:
+            self._openings += 1
         try:
             channel = self.transport.open_session(timeout=timeout_s)
+            self._served = True
         except paramiko.ChannelException as error:
             raise ChannelRefused(str(error)) from error
         except SEND_FAILURES as error:
@@ -281,7 +292,9 @@ class Connection:
                 raise ChannelRefused("refused") from error
             self.lose(str(error) or "the server closed it")
             raise ConnectionGone(self.lost_reason) from error
-        self.used = True
+        finally:
+            with self._opening:
+                self._openings -= 1
         program = Program(self, channel)
         self.transport.programs[channel.get_id()] = program
         return program

@@ -14,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from paramiko import Channel, ChannelException
 from services.ssh_service import SshService, start_sshd
 from ssh_kit import LIMIT_S, connects, known_hosts, options_of, read_to_end, read_until, run, sh, wait_for
 
 from sandbox.backends.ssh import SshBackend, SshOptions
-from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable
+from sandbox.backends.ssh_connection import Transport
+from sandbox.errors import BackendError, Closed, ConnectionLost, PlaceUnavailable, RequestError
 from sandbox.execute import Executor
 from sandbox.values import ExecRequest, PtySize, SpawnRequest
 
@@ -201,6 +203,51 @@ def test_one_session_for_each_connection_is_enough() -> None:
             assert sh(backend, "echo beside") == (0, b"beside\n", b"")
         first.close()
         backend.close()
+
+
+@pytest.mark.spec("SSH-12")
+def test_a_channel_that_another_caller_is_about_to_get_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, refused = threading.Event(), threading.Event()
+    open_session = Transport.open_session
+
+    def slow_for_the_first(transport: Transport, timeout: float) -> Channel:
+        first = not opened.is_set()
+        try:
+            channel = open_session(transport, timeout=timeout)
+        except ChannelException:
+            refused.set()
+            raise
+        if first:
+            opened.set()
+            assert refused.wait(LIMIT_S)
+        return channel
+
+    with start_sshd(max_sessions=1) as server, ThreadPoolExecutor(2) as pool:
+        backend = SshBackend(options_of(server))
+        assert sh(backend, "echo before") == (0, b"before\n", b"")
+        for connection in backend._connections:
+            connection.close()  # the next one is not probed, so that nothing has been opened on it
+        monkeypatch.setattr(Transport, "open_session", slow_for_the_first)
+        one = pool.submit(sh, backend, "echo one")
+        assert opened.wait(LIMIT_S)
+        assert sh(backend, "echo two") == (0, b"two\n", b"")
+        assert one.result() == (0, b"one\n", b"")
+        backend.close()
+
+
+@pytest.mark.spec("SSH-32")
+def test_a_host_that_was_reached_once_and_cannot_be_again_is_unavailable() -> None:
+    with start_sshd() as server:
+        backend = SshBackend(options_of(server))
+        assert sh(backend, "echo before") == (0, b"before\n", b"")
+        for connection in backend._connections:
+            connection.close()
+        server.known_hosts_file.rename(f"{server.known_hosts_file}.away")
+        with pytest.raises(PlaceUnavailable, match="cannot be reached again: there is no known_hosts file"):
+            backend.spawn(SpawnRequest(argv=["true"]))
+        backend.close()
+        with pytest.raises(RequestError, match="there is no known_hosts file"):
+            SshBackend(options_of(server)).spawn(SpawnRequest(argv=["true"]))
 
 
 @pytest.mark.spec("SSH-12")

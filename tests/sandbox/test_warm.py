@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from places import COLD, PLACES, Place, needs, open_place
 from services.ssh_service import SshService, start_sshd
 
-from sandbox import BackendError, LocalSandbox, Sandbox, SSHSandbox, lane, warm
+from sandbox import BackendError, Closed, LocalSandbox, RequestError, Sandbox, SSHSandbox, lane, warm
+from sandbox.backend import Process
 from sandbox.backends.local import LocalBackend
 from sandbox.backends.ssh import SshOptions
-from sandbox.values import Ahead
+from sandbox.values import Ahead, SpawnRequest
 
 LANES = [
     pytest.param("ssh", marks=pytest.mark.ssh),
@@ -276,6 +278,24 @@ def test_a_place_that_cannot_have_lanes_works_without(
         for number in range(5):
             assert box.exec(f"cat; exit {number}", stdin=b"in").exit_code == number
             assert box.exec(f"echo {number}").stdout == f"{number}\n"
+
+
+@pytest.mark.spec("WX-16")
+@pytest.mark.parametrize("error", [BackendError("no"), RequestError("no"), Closed("no"), OSError("no")])
+def test_nothing_that_fails_ahead_is_seen(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    spawn, refused = LocalBackend.spawn, threading.Event()
+
+    def refuse(backend: LocalBackend, request: SpawnRequest) -> Process:
+        if request.spare:
+            refused.set()
+            raise error
+        return spawn(backend, request)
+
+    monkeypatch.setattr(LocalBackend, "spawn", refuse)
+    with LocalSandbox("/") as box:
+        for _ in range(2):
+            assert box.exec("echo a").stdout == "a\n"
+            assert refused.wait(20)  # an exception that a thread does not catch fails the test
 
 
 @pytest.mark.spec("WX-12")
